@@ -21,6 +21,7 @@ from vlmgym.sandbox.games.shisensho.boards import (
     Cell,
     PathFinder,
     Solver,
+    best_move,
     end_reason,
     legal_actions,
 )
@@ -49,7 +50,7 @@ def state_of(*rows: str) -> ShisenShoState:
 
 
 def game_for(state: ShisenShoState, **overrides: Any) -> ShisenSho:
-    return game_of(rows=len(state.board), columns=len(state.board[0]), **overrides)
+    return game_of(**{"rows": len(state.board), "columns": len(state.board[0]), "turns": 2, **overrides})
 
 
 def start(game: ShisenSho, seed: int = 0) -> ShisenShoState:
@@ -113,7 +114,7 @@ def test_only_unsolvable_deals_get_stuck() -> None:
     """With two copies, the order of removals does not matter, so any play shows whether a board can be cleared."""
     ends: dict[bool, set[str | None]] = {True: set(), False: set()}
     for solvable, seen in ends.items():
-        game = game_of(copies=2, solvable=solvable)
+        game = game_of(copies=2, turns=2, solvable=solvable)
         for seed in range(20):
             state = start(game, seed)
             while game.ended(state) is None:
@@ -254,7 +255,7 @@ def test_plan_leaves_the_fewest_tiles(drawn: tuple[ShisenSho, ShisenShoState]) -
     "overrides",
     [
         {}, {"copies": 2}, {"rows": 8, "columns": 8}, {"rows": 8, "columns": 8, "copies": 2},
-        {"rows": 6, "columns": 5}, {"turns": 0}, {"turns": 4},
+        {"rows": 6, "columns": 5}, {"turns": 0}, {"turns": 2}, {"turns": 4},
     ],
 )  # fmt: skip
 def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, int]) -> None:
@@ -262,6 +263,6 @@ def test_oracle_clears_solvable_boards_by_its_first_plan(overrides: dict[str, in
     for seed in range(3):
         state = game.start(np.random.default_rng(seed))
         for move in Solver(state.board, game.config.turns).moves():
-            assert game.best_action(state) == move
+            assert game.best_action(state) == best_move(state.board, game.config.turns) == move
             state = game.step(state, move, RNG).state
         assert game.ended(state) == "cleared"

@@ -14,6 +14,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.games.swap import game as swap
 from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
+from vlmgym.sandbox.games.swap.lines import search_lines
 
 small = st.builds(
     lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),
@@ -187,7 +188,7 @@ def test_explanation_searches_lines_and_names_the_run() -> None:
 @given(small, seeds)
 def test_search_shows_only_legal_swaps_and_all_but_twins(game: Swap, seed: int) -> None:
     state = game.start(np.random.default_rng(seed))
-    shown = {swap for line in game._search(flat(state.board)) for _, swap in line.legal}
+    shown = {swap for line in search_lines(game.rules, flat(state.board)) for _, swap in line.legal}
     legal = {min(action, (*action[2:], *action[:2])) for action in game.legal_actions(state)}
     assert shown <= legal
     assert game.rule_action(state) in shown

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, combinations
+from zlib import crc32
 
 import numpy as np
 
 from vlmgym.sandbox.answers.cells import Pair
+from vlmgym.sandbox.core.board_game import with_cell
 from vlmgym.sandbox.core.game import retry
 from vlmgym.sandbox.drawing.shapes import EMPTY
 
@@ -24,6 +26,8 @@ Cell = tuple[int, int]
 
 Square = int
 """Bit index of a cell."""
+
+SquarePair = tuple[Square, Square]
 
 Bitboard = int
 """Set of squares."""
@@ -43,6 +47,17 @@ def tile_groups(board: Board) -> tuple[Bitboard, Groups]:
     """Return the squares with a tile, and the groups of equal tiles."""
     groups = path_finder(len(board), len(board[0]), 0).groups(board)
     return sum([1 << square for group in groups for square in group]), groups
+
+
+def equal_pairs(board: Board) -> list[SquarePair]:
+    """List all pairs of equal tiles, kind by kind, from any pair on and back to it.
+
+    A checksum of the board chooses the first pair, so that demonstrations show each equally often; the search succeeds
+    from every start.
+    """
+    pairs = [pair for group in tile_groups(board)[1] for pair in combinations(group, 2)]
+    start = crc32(repr(board).encode()) % max(1, len(pairs))
+    return pairs[start:] + pairs[:start]
 
 
 @lru_cache(maxsize=4096)
@@ -282,8 +297,6 @@ def removal_order(finder: PathFinder, rng: np.random.Generator) -> list[tuple[Sq
 #     python -m benchmarks.oracles shisensho --episodes 500
 #     python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 copies=4 turns=2
 
-SquarePair = tuple[Square, Square]
-
 NODE_BUDGET = 10_000
 """Maximum number of nodes per search. A move takes two searches if the first cannot clear the board."""
 
@@ -291,6 +304,18 @@ NODE_BUDGET = 10_000
 def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
     """Return the first move of `Solver.moves`, or None if no pair can be connected."""
     return next(Solver(board, turns, budget).moves(), None)
+
+
+def plan(board: Board, turns: int) -> list[tuple[Board, Pair]]:
+    """Return the moves of `Solver.moves`, each with the board on which it is played.
+
+    Only the first move if they do not clear the board, because a search from a later board may then find other moves.
+    """
+    steps = []
+    for pair in Solver(board, turns).moves():
+        steps.append((board, pair))
+        board = with_cell(with_cell(board, pair[:2], (EMPTY,)), pair[2:], (EMPTY,))
+    return steps if {*chain.from_iterable(board)} == {EMPTY} else steps[:1]
 
 
 class Solver:

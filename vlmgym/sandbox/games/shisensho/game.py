@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import combinations
+from functools import cached_property
 from typing import Any, Literal
-from zlib import crc32
 
 import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -17,7 +15,8 @@ from vlmgym.errors import IllegalAction, UsageError
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
-from vlmgym.sandbox.core.game import OWN_DATA, Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.search import Planner
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.shapes import (
@@ -29,16 +28,9 @@ from vlmgym.sandbox.drawing.shapes import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.shisensho import boards
+from vlmgym.sandbox.games.shisensho import boards, images
 from vlmgym.sandbox.games.shisensho.boards import Bitboard, Board, Cell, PathFinder, Square
-from vlmgym.sandbox.games.shisensho.images import (
-    DealtImages,
-    ImageTile,
-    TileImages,
-    image_side,
-    paint_image,
-    tile_images,
-)
+from vlmgym.sandbox.games.shisensho.images import DealtImages, ImageTile, TileImages
 
 
 class ShisenShoConfig(BoardConfig):
@@ -121,13 +113,6 @@ Actions: {actions}.
 _SHAPES = """\
 Each tile shows a shape ({shapes}) in a colour ({colours}). A move removes two tiles of the same shape and colour."""
 _IMAGES = "Each tile shows {kind} ({classes}). A move removes two tiles of the same kind, even if their images differ."
-_SOURCES = {
-    "shapes": None,
-    "digits": "Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, CC BY 4.0)",
-    "cifar10": "CIFAR-10 (Krizhevsky, 2009)",
-    "folder": OWN_DATA,
-}
-_KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "an image of one of several kinds"}
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
 _STATEMENT = re.compile(
@@ -224,12 +209,12 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def best_action(self, state: ShisenShoState) -> Pair | None:
         """Return the first move of a plan that clears the board or removes as many tiles as possible."""
-        return boards.best_move(state.board, self.config.turns)
+        return self._planner.move(state.board)
 
     def rule_action(self, state: ShisenShoState) -> Pair | None:
         """Return the first legal pair that `explain` lists; None if none exists."""
         tiles = boards.tile_groups(state.board)[0]
-        legal = (pair for pair in self._equal_pairs(state) if self._finder.path(*pair, tiles) is not None)
+        legal = (pair for pair in boards.equal_pairs(state.board) if self._finder.path(*pair, tiles) is not None)
         first = next(legal, None)
         return None if first is None else (*self._finder.cell(first[0]), *self._finder.cell(first[1]))
 
@@ -248,24 +233,28 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         c = self.config
         if c.tiles == "shapes":
             raise UsageError("tiles=shapes has no images")
-        return tile_images(c.tiles, c.data, c.split)
+        return images.tile_images(c.tiles, c.data, c.split)
 
     @cached_property
     def _finder(self) -> PathFinder:
         return boards.path_finder(self.config.rows, self.config.columns, self.config.turns)
 
+    @cached_property
+    def _planner(self) -> Planner[Board, Pair]:
+        return Planner(lambda board: boards.plan(board, self.config.turns))
+
     @property
     def _side(self) -> int:
-        return image_side(self.painter.geometry.cell)
+        return images.image_side(self.painter.geometry.cell)
 
     def cells(self, state: ShisenShoState) -> Grid:
         if state.images is None:
             return state.board
-        return tuple(map(_image_tiles, state.board, state.images.rows))
+        return tuple(map(images.tiles_of_row, state.board, state.images.rows))
 
     @property
     def image_source(self) -> str | None:
-        return _SOURCES[self.config.tiles]
+        return images.SOURCES.get(self.config.tiles)
 
     def cell_words(self, cell: str | ImageTile) -> str:
         return cell.label if isinstance(cell, ImageTile) else str(cell)
@@ -273,7 +262,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     def paint_cell(self, canvas: Canvas, cell: str | ImageTile, angle: float) -> None:
         c = self.config
         if isinstance(cell, ImageTile):
-            paint_image(canvas, self.tile_images.image(cell.row, self._side), angle, theme=c.theme)
+            images.paint_image(canvas, self.tile_images.image(cell.row, self._side), angle, theme=c.theme)
         else:
             paint_colour_shape(canvas, str(cell), angle, similarity=c.similarity, theme=c.theme)
 
@@ -291,14 +280,14 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
             return _SHAPES.format(shapes=", ".join(shapes), colours=", ".join(colours))
         others = len(self.kinds) - MAX_LISTED
         classes = ", ".join(self.kinds[:MAX_LISTED]) + (f" and {others} more" if others > 0 else "")
-        return _IMAGES.format(kind=_KINDS[c.tiles], classes=classes)
+        return _IMAGES.format(kind=images.KINDS[c.tiles], classes=classes)
 
     def explain(self, state: ShisenShoState, action: Pair) -> str:
         """List pairs of equal tiles, with the number of turns in their path, up to the chosen pair.
 
         Each tile name comes before its coordinates, so that a model can look them up by name.
         """
-        equal = self._equal_pairs(state)
+        equal = boards.equal_pairs(state.board)
         first, second = sorted(map(self._finder.square, self.answer.cells(action)))
         before = equal[: min(equal.index((first, second)), MAX_EXPLAINED - 1)]
         chosen = f"{state.board[action[0]][action[1]]}, {self.answer.format(action)}"
@@ -306,7 +295,7 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def explain_illegal(self, state: ShisenShoState, action: Pair, error: IllegalAction) -> str:
         """List all pairs before a guess, so that models learn how a failed search ends."""
-        pairs = self._equal_pairs(state)[:MAX_EXPLAINED]
+        pairs = boards.equal_pairs(state.board)[:MAX_EXPLAINED]
         return f"{self._list_in_words(state, pairs)} I choose none of them and guess {self.answer.format(action)}."
 
     def check_reasoning(self, state: ShisenShoState, text: str) -> list[bool]:
@@ -327,16 +316,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         super().check_state(state)
         if state.images is not None:
             self.tile_images.check(state.images, self._side)
-
-    def _equal_pairs(self, state: ShisenShoState) -> list[tuple[Square, Square]]:
-        """List all pairs of equal tiles, kind by kind, from any pair on and back to it.
-
-        A checksum of the board chooses the first pair, so that demonstrations show each equally often; the search
-        succeeds from every start.
-        """
-        pairs = [pair for group in boards.tile_groups(state.board)[1] for pair in combinations(group, 2)]
-        start = crc32(repr(state.board).encode()) % max(1, len(pairs))
-        return pairs[start:] + pairs[:start]
 
     def _path(self, state: ShisenShoState, action: Pair) -> list[Cell]:
         """Return the path of a legal action: its first cell, its corners and its last cell."""
@@ -375,12 +354,6 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
         path = self._finder.path(start, end, tiles)
         turns = "none" if path is None else len(path) - 2
         return f"{state.board[first[0]][first[1]]}, {self.where(first)} {self.where(second)} {turns}"
-
-
-@lru_cache(maxsize=4096)
-def _image_tiles(names: tuple[str, ...], rows: tuple[int, ...]) -> tuple[Hashable, ...]:
-    """Return the cells of a row; cached because a move changes only one or two rows."""
-    return tuple(name if name == EMPTY else ImageTile(name, row) for name, row in zip(names, rows))
 
 
 def _count(number: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, cycle
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vlmgym.errors import StateError, UsageError, importing
+from vlmgym.sandbox.core.game import OWN_DATA
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.data.rows import BadRow, SkippedRow, is_empty, text_of
@@ -28,6 +29,14 @@ ImageTiles = Literal["digits", "cifar10", "folder"]
 Names = Sequence[Sequence[str]]
 """Class of the tile in each cell, rows x columns; `EMPTY` for none."""
 
+SOURCES = {
+    "digits": "Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, UCI, CC BY 4.0)",
+    "cifar10": "CIFAR-10 (Krizhevsky, 2009)",
+    "folder": OWN_DATA,
+}
+"""Source and licence of the images."""
+KINDS = {"digits": "a handwritten digit", "cifar10": "a photograph", "folder": "an image of one of several kinds"}
+"""What a tile shows, for prompts."""
 COLUMNS = {"image": ("image", "img", "picture", "file_name"), "label": ("label", "class", "category", "fine_label")}
 CIFAR10_ON_THE_HUB = "uoft-cs/cifar10"
 IMAGE_SHARE = 0.86
@@ -179,6 +188,12 @@ class ImageTile(NamedTuple):
     def __repr__(self) -> str:
         # The painter seeds a sprite's noise with the repr, so changing it changes published images.
         return f"PictureTile(label={self.label!r}, row={self.row})"
+
+
+@lru_cache(maxsize=4096)
+def tiles_of_row(names: tuple[str, ...], rows: tuple[int, ...]) -> tuple[Hashable, ...]:
+    """Return the cells of a row; cached because a move changes only one or two rows."""
+    return tuple(name if name == EMPTY else ImageTile(name, row) for name, row in zip(names, rows))
 
 
 def image_side(cell: int) -> int:

@@ -8,7 +8,7 @@ are hardly slower on 16 x 16.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, groupby
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -95,34 +95,14 @@ class SwapRules:
         """Return the cells of each column if `vertical`, else of each row."""
         return self._lines[self.rows :] if vertical else self._lines[: self.rows]
 
-    def needed(self, line: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return, for each index in a line, the tiles that would complete a run there: none, one or two."""
-        tiles = []
-        for place in range(len(line)):
-            pairs = ((place - 2, place - 1), (place - 1, place + 1), (place + 1, place + 2))
-            equal = (line[a] for a, b in pairs if a >= 0 and b < len(line) and line[a] == line[b])
-            tiles.append(tuple(dict.fromkeys(equal)))
-        return tiles
-
-    def beside(self, line: Sequence[int]) -> list[int | None]:
-        """Return, for each index in a line, the neighbour that a swap along the line can bring to two equal tiles.
-
-        The two tiles are next to each other, on the other side of the index. None means that there are no such tiles,
-        or two different pairs; then no swap along the line completes a run.
-        """
-        neighbours: list[int | None] = []
-        for place in range(len(line)):
-            sides = {}
-            for side, near, far in ((place + 1, place - 1, place - 2), (place - 1, place + 1, place + 2)):
-                if min(side, far) >= 0 and max(side, far) < len(line) and line[near] == line[far]:
-                    sides[line[side]] = side
-            neighbours.append(sides.popitem()[1] if len(sides) == 1 else None)
-        return neighbours
-
     def cells(self, index: int) -> tuple[int, int]:
         """Return the two cells of `actions[index]`."""
         row1, column1, row2, column2 = self.actions[index]
         return row1 * self.columns + column1, row2 * self.columns + column2
+
+    def pair(self, first: int, second: int) -> Pair:
+        """Return the swap of two cells."""
+        return (*divmod(first, self.columns), *divmod(second, self.columns))
 
     def swap(self, tiles: Tiles, index: int) -> Tiles:
         """Return a copy of the board with the two tiles of `actions[index]` swapped."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count, pairwise
-from typing import Any, NamedTuple
-from zlib import crc32
+from itertools import chain, count
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +26,9 @@ from vlmgym.sandbox.drawing.shapes import (
     tile_kinds,
 )
 from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, search
+from vlmgym.sandbox.games.swap.lines import SearchedLine, search_line, search_lines
 
 Board = tuple[tuple[int, ...], ...]
-Entry = tuple[tuple[int, ...], Pair | None]
-"""Tiles, and the swap that is legal if one of them is in the entry before."""
 
 MIN_KINDS = 3
 """Minimum number of tile kinds: with two, more than half of the cascades on 8 x 8 last over 1000 rounds."""
@@ -94,35 +92,6 @@ class SwapState:
 
     board: Board
     variation_seed: int = 0
-
-
-class SearchedLine(NamedTuple):
-    """A row or column in the search of an explanation.
-
-    Attributes:
-        vertical: True for a column.
-        number: Index of the row or column.
-        cells: Cells of the line.
-        shown: Tiles of the line.
-        needed: For each index in the line, the tiles that would complete a run there.
-        entries: Comparisons: for each index, the tile and those needed at this index in the line before; then for each
-            index, the tile of the line before, those needed in this line and, if this is not at an end of the line, the
-            neighbour that a swap along the line would bring here.
-    """
-
-    vertical: bool
-    number: int
-    cells: Sequence[int]
-    shown: Sequence[int]
-    needed: Sequence[tuple[int, ...]]
-    entries: Sequence[Entry]
-
-    @property
-    def legal(self) -> Iterator[tuple[int, Pair]]:
-        """Indices of the entries that show a swap to be legal, and these swaps."""
-        for number, ((before, _), (tiles, swap)) in enumerate(pairwise(self.entries), 1):
-            if swap is not None and not set(before).isdisjoint(tiles):
-                yield number, swap
 
 
 class Swap(BoardGame[SwapState, Pair]):
@@ -212,8 +181,8 @@ class Swap(BoardGame[SwapState, Pair]):
         return None if swap is None else self.rules.actions[swap]
 
     def rule_action(self, state: SwapState) -> Pair | None:
-        """Return the first swap that `_search` shows to be legal."""
-        lines = self._search(_tiles(state.board))
+        """Return the first swap that `search_lines` shows to be legal."""
+        lines = search_lines(self.rules, _tiles(state.board))
         return next((swap for line in lines for _, swap in line.legal), None)
 
     def metrics(self, state: SwapState, infos: Infos) -> Metrics:
@@ -236,8 +205,8 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def explain(self, state: SwapState, action: Pair) -> str:
         """State the steps of a search for the chosen swap, then which runs it makes."""
-        search = self._search_in_words(_tiles(state.board), action)
-        return f"{search} Swapping {self._both(action)} lines up {self._runs_in_words(state.board, action)}."
+        comparisons = self._search_in_words(_tiles(state.board), action)
+        return f"{comparisons} Swapping {self._both(action)} lines up {self._runs_in_words(state.board, action)}."
 
     def _runs_in_words(self, board: Board, action: Pair) -> str:
         tiles = self._swapped(board, action)
@@ -245,7 +214,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def check_reasoning(self, state: SwapState, text: str) -> list[bool]:
         """Check each comparison of the search, and the runs that the swap makes."""
-        tiles, checks, before = _tiles(state.board), list[bool](), None
+        tiles, checks, line = _tiles(state.board), list[bool](), None
         for match in _STATEMENT.finditer(text):
             if match["runs"]:
                 action: Any = (*chain(*self._cells_in(match["swap"])),)
@@ -258,9 +227,8 @@ class Swap(BoardGame[SwapState, Pair]):
             if not 0 <= number < len(self.rules.lines(vertical)):
                 checks.append(False)
                 continue
-            follows = before is not None and (before.vertical, before.number + 1) == (vertical, number)
-            before = self._searched_line(tiles, vertical, number, before if follows else None)
-            true, equal = self._line_in_words(before), dict(self._equal_in_words(before))
+            line = search_line(self.rules, tiles, vertical, number, line)
+            true, equal = self._line_in_words(line), dict(self._equal_in_words(line))
             for place, stated in enumerate(match["words"].split(", ")):
                 if stated.startswith("equal at"):
                     checks.append(equal.get(place) == stated)
@@ -268,42 +236,11 @@ class Swap(BoardGame[SwapState, Pair]):
                     checks.append(true[place : place + 1] == [stated])
         return checks
 
-    def _search(self, tiles: Tiles) -> Iterator[SearchedLine]:
-        """Compare the tiles of each row, and of each column, with those of the line before; this finds all legal swaps.
-
-        The search may start at any line, and returns to the lines before it. A checksum of the board chooses the
-        start, so that demonstrations show each line equally often; the search succeeds from every start.
-        """
-        lines = [*((False, number) for number in range(self.config.rows))]
-        lines += [(True, number) for number in range(self.config.columns)]
-        start = crc32(bytes(tiles)) % len(lines)
-        before: SearchedLine | None = None
-        for vertical, number in [*lines[start:], *lines[:start], lines[start]]:
-            follows = before is not None and (before.vertical, before.number + 1) == (vertical, number)
-            before = self._searched_line(tiles, vertical, number, before if follows else None)
-            yield before
-
-    def _searched_line(self, tiles: Tiles, vertical: bool, number: int, before: SearchedLine | None) -> SearchedLine:
-        cells = self.rules.lines(vertical)[number]
-        shown = [tiles[cell] for cell in cells]
-        needed, beside = self.rules.needed(shown), self.rules.beside(shown)
-        entries: list[Entry] = []
-        across = [None] * len(cells) if before is None else [*map(self._swap, before.cells, cells)]
-        for place, tile in enumerate(shown):
-            entries += [((tile,), None), (() if before is None else before.needed[place], across[place])]
-        for place, side in enumerate(beside):
-            entries += [(() if before is None else (before.shown[place],), None), (needed[place], across[place])]
-            if side is not None:
-                entries.append(((shown[side],), self._swap(*sorted((cells[place], cells[side])))))
-            elif 0 < place < len(cells) - 1 and len(cells) > RUN:
-                entries.append(((), None))
-        return SearchedLine(vertical, number, cells, shown, needed, entries)
-
     def _search_in_words(self, tiles: Tiles, action: Pair) -> str:
-        """List the comparisons of `_search` up to the chosen swap."""
+        """List the comparisons of `search_lines` up to the chosen swap."""
         wanted: Pair = min(action, (*action[2:], *action[:2]))
         origin, texts = self.config.origin, []
-        for line in self._search(tiles):
+        for line in search_lines(self.rules, tiles):
             words, equal = self._line_in_words(line), list(self._equal_in_words(line))
             last = next((number for number, (_, swap) in enumerate(line.legal) if swap == wanted), None)
             if last is not None:
@@ -328,9 +265,6 @@ class Swap(BoardGame[SwapState, Pair]):
             )
             place = number + 1 + (number >= 2 * len(line.cells))
             yield place, f"equal at {' and '.join(map(str, places))}"
-
-    def _swap(self, first: int, second: int) -> Pair:
-        return (*self.cell_at(first), *self.cell_at(second))
 
     @cached_property
     def rules(self) -> SwapRules:
