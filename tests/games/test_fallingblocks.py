@@ -69,6 +69,8 @@ def test_the_game_ends_when_the_next_piece_does_not_fit() -> None:
         GAME.step(FallingBlocksState(full, BAR), (4, 0), np.random.default_rng(0))
     with pytest.raises(IllegalAction, match="does not fit"):
         GAME.step(FallingBlocksState(full, BAR), (3, 0), np.random.default_rng(0))
+    with pytest.raises(IllegalAction, match="does not fit"):
+        GAME.explain(FallingBlocksState(full, BAR), (3, 0))
 
 
 def test_full_rows_vanish_and_score() -> None:

@@ -139,10 +139,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
         return tuple(placements(state.well, self.pieces[state.piece]))
 
     def step(self, state: FallingBlocksState, action: Placement, rng: np.random.Generator) -> Step[FallingBlocksState]:
-        shape = self._rotated(state, action)
-        landing = land(state.well, shape, action[0], self._mark(state.piece))
-        if landing is None:
-            raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
+        landing = self._land(state, self._rotated(state, action), action)
         after = FallingBlocksState(landing.well, int(rng.integers(len(self.pieces))), state.variation_seed)
         return Step(after, float(landing.cleared), {"cleared": landing.cleared})
 
@@ -191,8 +188,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     def explain(self, state: FallingBlocksState, action: Placement) -> str:
         """State the columns that the piece covers and the rows that vanish."""
         shape = self._rotated(state, action)
-        landing = land(state.well, shape, action[0], self._mark(state.piece))
-        assert landing is not None
+        landing = self._land(state, shape, action)
         first, last = action[0] + self.config.origin, action[0] + width_of(shape) - 1 + self.config.origin
         columns = f"column {first}" if first == last else f"columns {first} to {last}"
         vanish = {0: "no row vanishes", 1: "1 row vanishes"}.get(landing.cleared, f"{landing.cleared} rows vanish")
@@ -210,6 +206,13 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
 
     def _mark(self, piece: int) -> str:
         return str(piece % len(COLOUR_NAMES))
+
+    def _land(self, state: FallingBlocksState, shape: Shape, action: Placement) -> Landing:
+        """Let the rotated piece fall; raise `IllegalAction` if it does not fit into the well."""
+        landing = land(state.well, shape, action[0], self._mark(state.piece))
+        if landing is None:
+            raise IllegalAction(f"the piece does not fit into the well at {self.answer.format(action)}")
+        return landing
 
     def _rotated(self, state: FallingBlocksState, action: object) -> Shape:
         """Return the next piece, rotated as the action says.
