@@ -27,6 +27,8 @@ def test_oracles_solve_every_level(game_id: str, level: int) -> None:
 @pytest.mark.parametrize(
     ("game_id", "position", "config"),
     [
+        ("corridors", "player heading", {"reasoning": 1, "size": 64}),
+        ("corridors", "player heading", {"reasoning": 4, "size": 64}),
         ("jigsaw", "board", {"rows": 1, "columns": 5}),
         ("lightsout", "lit", {"rows": 3, "columns": 3, "presses": 5}),
         ("maze", "player", {"reasoning": 1}),
@@ -36,19 +38,22 @@ def test_oracles_solve_every_level(game_id: str, level: int) -> None:
         ("sliding", "tiles", {"rows": 2, "columns": 3, "shuffle": 60}),
         ("sokoban", "board", {"reasoning": 1}),
         ("sokoban", "board", {"reasoning": 3}),
+        *(("stacks", "at", {"rows": 4, "columns": columns}) for columns in (3, 4)),
     ],
 )
 def test_oracles_need_the_fewest_turns(game_id: str, position: str, config: dict[str, Any]) -> None:
     game = make_game(game_id, **config)
     for seed in range(6):
         state = game.start(np.random.default_rng(seed))
-        assert oracle_turns(game, state) == fewest_turns(game, state, attrgetter(position))
+        assert oracle_turns(game, state) == fewest_turns(game, state, attrgetter(*position.split()))
 
 
 @pytest.mark.parametrize(
     ("game_id", "change", "reason"),
     [
         *(("2048", {"board": board}, "board") for board in ([[0] * 4] * 3, [[0] * 4] * 3 + [[0] * 3], [[2.5] * 4] * 4)),
+        *(("corridors", change, "") for change in ({"exit": (5, 5)}, {"heading": 4})),
+        ("corridors", {"player": (0, 9)}, "outside the maze"),
         ("fallingblocks", {"well": ("." * 7,) * 10}, "the board is not 11 x 7"),
         ("jigsaw", {"board": [[0, 1, 2], [3, 4, 5]]}, "not 3 x 3"),
         ("lightsout", {"lit": 2**16}, "not 4 x 4"),

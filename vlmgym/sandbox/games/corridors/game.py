@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 from pydantic import PositiveInt
 
-from vlmgym.errors import IllegalAction
+from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
@@ -154,6 +154,11 @@ class Corridors(Game[CorridorsState, int]):
             tuple(materials[_nearest((row, column), seeds)] for column in range(c.columns)) for row in range(c.rows)
         )
         return CorridorsState(openings, areas, goal, player, heading, needed[player, heading])
+
+    def check_state(self, state: CorridorsState) -> None:
+        super().check_state(state)
+        if state.player not in self._cells:
+            raise StateError(f"the player is outside the maze, at {state.player}")
 
     def legal_actions(self, state: CorridorsState) -> tuple[int, ...]:
         if state.player == state.exit:
