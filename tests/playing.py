@@ -1,9 +1,11 @@
 """A small game, a small suite, and a policy that stands in for a model."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,15 @@ def save_run(folder: Path, episodes: Sequence[EpisodeRecord]) -> None:
     )
     (folder / "run.json").write_text(config.model_dump_json())
     (folder / "episodes.jsonl").write_text("".join(f"{episode.model_dump_json()}\n" for episode in episodes))
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[Any]:
+    """Yield the values in a JSON Lines file, or the value in a JSON file, and write them back after changes."""
+    text = path.read_text()
+    data = [*map(json.loads, text.splitlines())] if path.suffix == ".jsonl" else json.loads(text)
+    yield data
+    path.write_text("".join(f"{json.dumps(value)}\n" for value in (data if path.suffix == ".jsonl" else [data])))
 
 
 def summarise(episodes, planned=None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.playing import edited
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.evaluation import EvalConfig, RunFolder, read_run
+from vlmgym.evaluation import EvalConfig, read_run
 from vlmgym.evaluation.compare import Comparison
 from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -83,14 +84,11 @@ def test_equal_seeds_are_paired(runs, tmp_path):
 
 
 def test_episodes_without_a_result_are_not_paired(runs, tmp_path):
-    run = tmp_path / "changed"
-    run.mkdir()
-    (run / "run.json").write_bytes(RunFolder(runs[1]).run.read_bytes())
-    lines = [json.loads(line) for line in RunFolder(runs[1]).episodes.read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        if line["seed"] == 3 or line["game"]["id"] == "swap-v0":
-            line |= {"status": "error", "score": None}
-    (run / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    run = shutil.copytree(runs[1], tmp_path / "changed")
+    with edited(run / "episodes.jsonl") as records:
+        for record in records:
+            if record["seed"] == 3 or record["game"]["id"] == "swap-v0":
+                record |= {"status": "error", "score": None}
     found = compared(runs[0], run, tmp_path / "out", labels=("a", "b"))
     assert found.games["2048-v0"].pairs == 4
     assert found.games["2048-v0"].left_out == {"only in a": 2, "only in b": 2}

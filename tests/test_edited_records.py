@@ -1,11 +1,11 @@
 """Records that were edited by hand raise errors that name the line and the turn."""
 
-import json
 import re
 import shutil
 
 import pytest
 
+from tests.playing import edited
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
@@ -26,16 +26,13 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture
-def edited(run, tmp_path):
+def edit(run, tmp_path):
     """Copy the run and change its last record."""
 
     def edit(change):
-        folder = tmp_path / "edited"
-        shutil.copytree(run, folder)
-        file = folder / "episodes.jsonl"
-        records = [json.loads(line) for line in file.read_text().splitlines()]
-        change(records[-1])
-        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        folder = shutil.copytree(run, tmp_path / "edited")
+        with edited(folder / "episodes.jsonl") as records:
+            change(records[-1])
         return folder
 
     return edit
@@ -51,8 +48,8 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("change", "message"), EDITS)
-def test_invalid_states_and_actions_are_located(edited, change, message, tmp_path):
-    folder = edited(change)
+def test_invalid_states_and_actions_are_located(edit, change, message, tmp_path):
+    folder = edit(change)
     stored = open_run(folder).episodes[-1]
     place = rf"^line 2 of \S*episodes\.jsonl, {message}"
     with pytest.raises(UsageError, match=place):
@@ -71,8 +68,8 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("change", "message"), CONTRADICTIONS)
-def test_contradictions_are_rejected(edited, change, message, capsys):
-    folder = edited(change)
+def test_contradictions_are_rejected(edit, change, message, capsys):
+    folder = edit(change)
     with pytest.raises(SystemExit, match="2"):
         main(["report", str(folder), "--workers", "0"])
     assert re.fullmatch(rf"error: line 2 of \S*episodes\.jsonl cannot be read: {message}\n", capsys.readouterr().err)

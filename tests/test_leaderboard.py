@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
@@ -12,7 +11,8 @@ import pytest
 
 from benchmarks.leaderboard import Config, write
 from tests.browser import AXE, EVIL, Watched, check_accessible, chromium
-from tests.playing import small_suite
+from tests.commands import Done
+from tests.playing import edited, small_suite
 from vlmgym.benchmark.suites import mean_with_error
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
     games = ("2048-v0", "scenes-statements-v0", "rotation-v0", "swap-v0")
-    with small_suite(root, *games, episodes=3, max_turns=20):
+    with small_suite(root, *games, episodes=3, max_turns=8):
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
             ("random", "random", ("--no-report",)),
@@ -118,9 +118,9 @@ def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp
     page, model = tmp_path / "page.html", EVIL.removesuffix(" \u2028")
     changed = shutil.copytree(runs / "counting", tmp_path / "changed")
     policy = {"name": "openai", "options": {"model": model, "temperature": 0.5}}
-    config = json.loads((changed / "run.json").read_text())
-    (changed / "run.json").write_text(json.dumps({**config, "policy": policy}))
-    edit_records(changed, lambda _, record: record.update(policy=policy))
+    with edited(changed / "run.json") as config, edited(changed / "episodes.jsonl") as records:
+        for data in (config, *records):
+            data["policy"] = policy
     main(["report", str(changed), "--workers", "0"])
     main(["leaderboard", str(changed), str(runs / "oracle"), "--output", str(page), "--workers", "0"])
     browser = watched.page.context.browser
@@ -149,8 +149,10 @@ def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path
 def test_runs_with_differences_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     changed, emptied = (shutil.copytree(runs / name, tmp_path / name) for name in ("counting", "random"))
-    edit_records(changed, lambda n, one: one["metrics"].update({} if n else {"largest tile": "4"}))
-    edit_records(emptied, lambda _, one: one.update(turns=[], status="ended", score=0))
+    with edited(changed / "episodes.jsonl") as changes, edited(emptied / "episodes.jsonl") as records:
+        changes[0]["metrics"]["largest tile"] = "4"
+        for record in records:
+            record.update(turns=[], status="ended", score=0)
     folders = [str(changed), str(emptied), str(runs / "random")]
     main(["leaderboard", *folders, "--output", str(page), "--workers", "0"])
     watched.visit(page)
@@ -159,24 +161,13 @@ def test_runs_with_differences_are_ranked_last(runs: Path, watched: Watched, tmp
     watched.visit(runs / "leaderboard.html")
 
 
-def edit_records(folder: Path, change: Callable[[int, dict[str, Any]], object]) -> None:
-    """Call `change` with the number and data of each record of a run."""
-    records = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
-    for number, record in enumerate(records):
-        change(number, record)
-    (folder / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-
-
 def test_runs_without_all_results_or_of_different_suites_are_not_ranked(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, run: Callable[..., Done]
 ) -> None:
     other = shutil.copytree(runs / "random", tmp_path / "other")
-    edit_records(other, lambda n, record: record.update({} if n else {"status": "stopped", "score": None}))
-    with pytest.raises(SystemExit):
-        main(["leaderboard", str(other), "--no-verify"])
-    assert "has no result for all episodes of" in capsys.readouterr().err
-    config = json.loads((other / "run.json").read_text())
-    (other / "run.json").write_text(json.dumps(config | {"suite": None}))
-    with pytest.raises(SystemExit):
-        main(["leaderboard", str(runs / "random"), str(other)])
-    assert "all runs must be of the same suite" in capsys.readouterr().err
+    with edited(other / "episodes.jsonl") as records:
+        records[0].update(status="stopped", score=None)
+    assert "has no result for all episodes of" in run("leaderboard", other, "--no-verify").err
+    with edited(other / "run.json") as config:
+        config["suite"] = None
+    assert "all runs must be of the same suite" in run("leaderboard", runs / "random", other).err

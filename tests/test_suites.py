@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ import pytest
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entries
 
-from tests.playing import small_suite
+from tests.playing import edited, small_suite
 from vlmgym import make_game
 from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, read_suite, suite_names
 from vlmgym.benchmark.verify import verify_results
@@ -106,10 +105,9 @@ def test_an_incomplete_suite_has_no_means_over_games(suite, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("option", [["--episodes=10"], ["--config", "size=320"], ["--prediction"]])
-def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["eval", "--suite", suite, *option, "--output-dir", str(tmp_path / "run")])
-    assert f"{option[0].removesuffix('=10')} is fixed by the suite" in capsys.readouterr().err
+def test_options_that_a_suite_fixes_are_rejected(suite, option, tmp_path, run):
+    done = run("eval", "--suite", suite, *option, "--output-dir", "run")
+    assert f"{option[0].removesuffix('=10')} is fixed by the suite" in done.err
     assert not (tmp_path / "run").exists()
 
 
@@ -186,11 +184,8 @@ def edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Pat
     """Return an edit of the first line of a file, or of the whole file if it is one JSON value."""
 
     def write(folder: Path) -> None:
-        text = (folder / name).read_text()
-        first, rest = text.split("\n", 1) if name == "episodes.jsonl" else (text, "")
-        data = json.loads(first)
-        change(data)
-        (folder / name).write_text(f"{json.dumps(data)}\n{rest}")
+        with edited(folder / name) as data:
+            change(data[0] if name == "episodes.jsonl" else data)
 
     return write
 
@@ -210,13 +205,12 @@ def edit(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Pat
         (edit("summary.json", lambda it: it["suite"].update(score=[2, 0])), "suite.score.0 is 2.0, but the episodes"),
     ],
 )
-def test_runs_that_differ_from_their_suite_are_not_verified(suite, played, change, message, tmp_path, capsys):
+def test_runs_that_differ_from_their_suite_are_not_verified(suite, played, change, message, tmp_path, run):
     folder = shutil.copytree(played, tmp_path / "run")
     change(folder)
-    with pytest.raises(SystemExit):
-        main(["verify", str(folder), "--workers", "0"])
-    told = capsys.readouterr()
-    assert message in told.out + told.err
+    done = run("verify", folder, "--workers", "0")
+    assert done.code > 0
+    assert message in " ".join(done.out.split()) + done.err
 
 
 @pytest.mark.parametrize(
@@ -227,16 +221,14 @@ def test_runs_that_differ_from_their_suite_are_not_verified(suite, played, chang
         (None, "is not a zip that can be read"),
     ],
 )
-def test_unusable_zips_are_rejected(files, message, tmp_path, capsys):
+def test_unusable_zips_are_rejected(files, message, tmp_path, run):
     path = tmp_path / "run.zip"
     path.write_bytes(b"PK")
     if files is not None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, data in files.items():
                 archive.writestr(name, data)
-    with pytest.raises(SystemExit):
-        main(["verify", str(path)])
-    assert message in capsys.readouterr().err
+    assert message in run("verify", path).err
     assert list(tmp_path.iterdir()) == [path]
 
 

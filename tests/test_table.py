@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import vlmgym
+from tests.playing import edited
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
@@ -37,9 +38,8 @@ def play(out: Path, policy: str, games: tuple[str, ...] = ("2048", "sliding"), *
 
 def renamed(run: Path, model: str) -> Path:
     """Say in `run.json` that a model played."""
-    config = json.loads((run / "run.json").read_text())
-    config["policy"] = {"name": "openai", "options": {"model": model}}
-    (run / "run.json").write_text(json.dumps(config))
+    with edited(run / "run.json") as config:
+        config["policy"] = {"name": "openai", "options": {"model": model}}
     return run
 
 
@@ -169,11 +169,9 @@ def test_levels_and_repeated_models(runs, tmp_path):
 
 def test_notes_say_what_may_bias_a_comparison(runs, tmp_path):
     other = play(tmp_path / "other", "random", ("2048",))
-    config = json.loads((other / "run.json").read_text())
-    config["versions"]["vlmgym"] = "0.0.9"
-    (other / "run.json").write_text(json.dumps(config))
-    lines = (other / "episodes.jsonl").read_text().splitlines(keepends=True)
-    (other / "episodes.jsonl").write_text("".join(lines[:6]))
+    with edited(other / "run.json") as config, edited(other / "episodes.jsonl") as records:
+        config["versions"]["vlmgym"] = "0.0.9"
+        del records[6:]
     notes = ResultsTable(vlmgym.read_runs([runs / "a", other]), ("model",), ("game",)).notes
     assert f"Played with vlmgym 0.0.9 and vlmgym {vlmgym.__version__}." in notes
     assert "2 of 24 episodes have no result, which may bias means." in notes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.playing import edited
 from vlmgym.benchmark.verify import VerifyConfig, verify
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
@@ -35,13 +35,10 @@ def run(played, tmp_path):
     return shutil.copytree(played, tmp_path / "run")
 
 
-def edit(run: Path, change: Callable[[Records], object], file: str = "episodes.jsonl") -> list[str]:
+def edit(run: Path, change: Callable[[Any], object], file: str = "episodes.jsonl") -> list[str]:
     """Change the records of a run; return the problems that `verify` finds."""
-    path = run / file
-    text = path.read_text()
-    records = [json.loads(line) for line in text.splitlines()] if file.endswith("l") else [json.loads(text)]
-    change(records)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with edited(run / file) as records:
+        change(records)
     return verify_run(open_run(run), 0).problems
 
 
@@ -133,21 +130,16 @@ def of_game(records: Records, game: str) -> list[int]:
 
 
 def drop_and_plan_fewer(run: Path) -> None:
-    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
-    del records[of_game(records, "2048-v0")[0]]
-    (run / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    config = json.loads((run / "run.json").read_text())
-    config["curriculum"]["episodes"]["2048-v0"] -= 1
-    (run / "run.json").write_text(json.dumps(config))
+    with edited(run / "episodes.jsonl") as records, edited(run / "run.json") as config:
+        del records[of_game(records, "2048-v0")[0]]
+        config["curriculum"]["episodes"]["2048-v0"] -= 1
 
 
 def stay_in_the_first_stage(run: Path) -> None:
-    records = [json.loads(line) for line in (run / "episodes.jsonl").read_text().splitlines()]
-    first, *later = of_game(records, "swap-v0")
-    assert [records[i]["stage"] for i in (first, *later)] == ["small", *["large"] * len(later)]
-    easier = {**records[first], "seed": records[later[0]]["seed"], "index": records[later[0]]["index"]}
-    records[later[0]] = easier
-    (run / "episodes.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with edited(run / "episodes.jsonl") as records:
+        first, second, *later = (records[i] for i in of_game(records, "swap-v0"))
+        assert [record["stage"] for record in (first, second, *later)] == ["small", *["large"] * (1 + len(later))]
+        second.update({**first, "seed": second["seed"], "index": second["index"]})
 
 
 @pytest.mark.parametrize(
@@ -166,19 +158,21 @@ def test_episodes_that_a_curriculum_does_not_give_are_found(mixed, change, messa
 
 
 def test_a_summary_that_does_not_follow_is_found(run):
-    problems = edit(run, lambda records: records[0]["games"]["swap-v0"].update(score_mean=5.0), "summary.json")
+    problems = edit(run, lambda summary: summary["games"]["swap-v0"].update(score_mean=5.0), "summary.json")
     assert len(problems) == 1
     assert "games.swap-v0.score_mean is 5.0, but the episodes give" in problems[0]
 
 
 def test_a_difficulty_that_is_not_played_is_found(run):
-    assert any("difficulty" in one for one in edit(run, lambda r: r[0]["difficulty"].update(reasoning=5), "run.json"))
+    assert any(
+        "difficulty" in one for one in edit(run, lambda config: config["difficulty"].update(reasoning=5), "run.json")
+    )
 
 
 def test_a_game_that_is_listed_twice_is_found(run):
-    def repeat(records):
-        game = records[0]["games"][0]
-        records[0].update(games=[*records[0]["games"], {**game, "config": {**game["config"], "rows": 5}}])
+    def repeat(config):
+        game = config["games"][0]
+        config["games"].append({**game, "config": {**game["config"], "rows": 5}})
 
     assert "run.json has a game twice" in edit(run, repeat, "run.json")
 
@@ -186,7 +180,7 @@ def test_a_game_that_is_listed_twice_is_found(run):
 @pytest.mark.parametrize("started", ["<!--", "2026-01-31T12:00:00"])
 def test_times_are_in_the_format_of_records(run, started):
     with pytest.raises(UsageError, match="started: string should match pattern"):
-        edit(run, lambda records: records[0].update(started=started), "run.json")
+        edit(run, lambda config: config.update(started=started), "run.json")
 
 
 def test_an_interrupted_run_is_not_verified(run):
