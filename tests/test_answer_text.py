@@ -80,6 +80,35 @@ def test_every_game_is_in_the_table() -> None:
         assert read == ({False} if name == "caption" else {False, True}), name
 
 
+MOVES = ["1 to 2", "stack 1 to stack 2", "move 1 -> 2", "(1, 2)", "From stack 1 onto stack 2.", "move from 1 to 2"]
+PLACINGS = ["B (1, 2)", "piece b at (1,2)", "Place B at 1, 2", "b 1,2", "**B (1, 2)**."]
+NUMBERS = ["(1, 3) = 4", "1 3 4", "row 1, column 3: 4", "write 4 in row 1, column 3", "**(1, 3) 4**"]
+SPELLINGS: list[tuple[str, dict[str, int], dict[str, Any], list[str]]] = [
+    ("parking", {"rows": 4, "columns": 4, "vehicles": 3},
+     {"b UP": (1, 0), "A: left": (0, 3), "**move C right**": (2, 1), "move car B down": (1, 2)},
+     ["D up", "A", "up", "A up up", "A up, B down", "not A up", "A or B up", "AA up", "1 up", "A r\u0131ght"]),
+    ("packing", {"rows": 3, "columns": 3, "pieces": 3}, dict.fromkeys(PLACINGS, (1, 1, 2)),
+     ["B", "(1, 2)", "Z (1, 2)", "B 90 (1, 2)", "B (1, 2) (0, 0)", "A B (1, 2)", "B (1)"]),
+    ("packing", {"reasoning": 5},
+     {"B (1, 2)": (1, 1, 2, 0), **dict.fromkeys(["B 90 (1, 2)", "B turned by 90 degrees at (1, 2)"], (1, 1, 2, 1))},
+     ["B 45 (1, 2)"]),
+    ("stacks", {"origin": 1}, dict.fromkeys(MOVES, (0, 1)), ["1", "12", "1 2", "1 to 2 to 3", "1 or 2", "-1 to 2"]),
+    ("forms", {}, {
+        **dict.fromkeys(["`Click(12,340)`", "[12, 340]", "left click at 12, 340."], "click (12, 340)"),
+        "type Anna B.": "type Anna B", 'TYPE: "Anna"': "type Anna",
+     }, ["click", "click (1, 2) (3, 4)", "type", "click on Send", "press (1, 2)", "click (1.5, 2)"]),
+    ("sudoku", {"origin": 1}, dict.fromkeys(NUMBERS, (0, 2, 4)),
+     ["(1, 3)", "4", "(1, 3) 4 (1, 4) 5", "not (1, 3) 4", "(1, 3) -4", "1 3 4 5", "(1, 34)", "1 34"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "config", "read", "rejected"), SPELLINGS)
+def test_other_kinds_of_answers(name: str, config: dict[str, int], read: dict[str, Any], rejected: list[str]) -> None:
+    game: Any = make_game(name, **config)
+    assert {text: action(game, text) for text in read} == read
+    assert {text: action(game, text) for text in rejected} == dict.fromkeys(rejected)
+
+
 # Markup ---------------------------------------------------------------------------------------------------------------
 
 MARKUP = [

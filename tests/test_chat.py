@@ -102,14 +102,6 @@ def test_all_images_keep_the_beginning_for_prefix_caching() -> None:
         assert as_bytes(later)[: len(earlier)] == as_bytes(earlier)
 
 
-@pytest.mark.parametrize("observation", ["text", "both"])
-def test_descriptions_are_in_the_user_messages(observation: Any) -> None:
-    conversations, record = play(observation=observation, history=2)
-    for turn, messages in zip(record.turns, conversations):
-        assert turn.prompt.endswith(GAME.describe(GAME.from_data(turn.state)))
-        assert len(images_of(messages)[-1]) == (observation == "both")
-
-
 @pytest.mark.parametrize("options", [{}, {"history": 2, "history_images": 1, "observation": "both"}])
 def test_episodes_have_the_same_messages_also_after_a_snapshot(options: Any) -> None:
     conversations, record = play(**options)

@@ -292,10 +292,6 @@ def test_data_settings_replace_those_of_the_file(table: Path, tmp_path: Path) ->
     assert {config.data for config in (first, second)} == {"other.csv"}
     assert {len(config.columns) for config in (first, second)} == {4}
     assert (first.stage, second.stage) == (5, 4)
-    with pytest.raises(UsageError, match="rows cannot be set for a curriculum"):
-        Curriculum.read(path, {"rows": 5})
-    with pytest.raises(UsageError, match="no game of this curriculum takes split"):
-        Curriculum.read(Path("2048"), {"split": "train"})
 
 
 AT_ONCE, EPISODES = 4, 40

@@ -113,8 +113,8 @@ def test_transparency_becomes_white():
     assert decode(buffer.getvalue()).getpixel((0, 0)) == RED
 
 
-@pytest.mark.parametrize("bits", [8, 10, 12, 14, 16])
-@pytest.mark.parametrize(("dtype", "form"), [(np.uint16, "PNG"), (np.uint16, "TIFF"), (np.int32, "TIFF")])
+@pytest.mark.parametrize("bits", [8, 12, 16])
+@pytest.mark.parametrize(("dtype", "form"), [(np.uint16, "PNG"), (np.int32, "TIFF")])
 def test_greyscale_of_any_number_of_bits_uses_the_full_range(bits, dtype, form):
     ramp = np.tile(np.arange(256) * ((1 << bits) - 1) // 255, (4, 1))
     buffer = io.BytesIO()

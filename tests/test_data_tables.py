@@ -49,17 +49,6 @@ def test_bad_csv_lines_are_bad_rows(tmp_path):
             text_of(table[index], "a")
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [('a,b\n"1,2\n', "odd number of double quotes"), ("", "is empty"), ("a,a\n", "two columns with the same name")],
-)
-def test_a_file_that_is_not_csv_is_an_error(tmp_path, content, why):
-    path = tmp_path / "table.csv"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=why):
-        open_table(str(path))
-
-
 def test_json_lines_and_arrays_are_equivalent(tmp_path):
     rows = [{"a": 1, "b": "ü"}, {"a": 2, "c": [1, {"d": None}]}]
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))
@@ -78,14 +67,6 @@ def test_bad_json_lines_are_bad_rows(tmp_path):
     for index, why in ((1, "not JSON"), (2, "expected a JSON object"), (3, "not JSON")):
         with pytest.raises(BadRow, match=why):
             table[index]
-
-
-@pytest.mark.parametrize("content", ["", "[]", "[1, 2]", "{'a': 1}", "[{", "null"])
-def test_a_file_without_json_objects_is_an_error(tmp_path, content):
-    path = tmp_path / "rows.json"
-    path.write_text(content)
-    with pytest.raises(UsageError, match="JSON"):
-        open_table(str(path))
 
 
 # Parquet and Arrow ----------------------------------------------------------------------------------------------------
@@ -201,17 +182,17 @@ def test_files_of_a_split(tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "content", "why"),
     [
-        ("nothing.csv", "no file or folder"),
-        ("a/b/c", "not a Hub id"),
-        ("empty", "neither a table"),
-        ("file.txt", "known kind of file"),
+        ("a.csv", 'a,b\n"1,2\n', "odd number of double quotes"), ("a.csv", "", "is empty"),
+        ("a.csv", "a,a\n", "two columns with the same name"), ("a.json", "", "JSON"), ("a.json", "[1, 2]", "JSON"),
+        ("a.json", "[{", "JSON"), ("a.txt", "", "known kind of file"), (".", None, "neither a table"),
+        ("nothing.csv", None, "no file or folder"), ("a/b/c", None, "not a Hub id"),
     ],
-)
-def test_missing_data_are_an_error(tmp_path, data, why):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file.txt").touch()
+)  # fmt: skip
+def test_data_that_are_no_table_are_an_error(tmp_path, data, content, why):
+    if content is not None:
+        (tmp_path / data).write_text(content)
     with pytest.raises(UsageError, match=why):
         open_table(str(tmp_path / data))
 
@@ -270,8 +251,6 @@ def test_typed_values():
     for name in "fgi":
         with pytest.raises(BadRow, match="must be a number"):
             number_of(row, name)
-    with pytest.raises(BadRow, match="latitude must be between -90 and 90, got 95"):
-        number_of({"latitude": "95"}, "latitude", -90, 90)
     for value, truth in ((True, True), ("False", False), ("TRUE", True), (0, False), (1.0, True)):
         assert truth_of({"x": value}, "x") is truth
     with pytest.raises(BadRow, match="unlabelled"):
@@ -282,12 +261,7 @@ def test_typed_values():
 
 @pytest.mark.parametrize(
     ("value", "why"),
-    [
-        ("x" * 20_001, "a has 20001 characters, more than 20000"),
-        ("\ud800 what", r"a is not valid Unicode: '\\ud800 what'"),
-        ("a\x00b", r"a contains the control character '\\x00'"),
-    ],
-    ids=["long", "surrogate", "NUL"],
+    [("x" * 20_001, "more than 20000"), ("\ud800 what", "Unicode: "), ("a\x00b", "character '\\\\x00'")],
 )
 def test_invalid_text_is_a_bad_row(value, why):
     with pytest.raises(BadRow, match=why):

@@ -24,7 +24,6 @@ from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.response_format import answer_only, compose
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.games import sokoban
-from vlmgym.sandbox.registry import game_class, game_ids
 from vlmgym.statistics import clustered_share, wilson
 from vlmgym.testing import accepts
 
@@ -192,10 +191,7 @@ class Mixer(Player):
         return compose(stated, "", game.answer.format(game.best_action(state)))
 
 
-BOARD_GAMES = [name for name in game_ids() if issubclass(game_class(name), BoardGame)]
-
-
-@pytest.mark.parametrize("name", BOARD_GAMES)
+@pytest.mark.parametrize("name", ["2048", "jigsaw", "minesweeper", "parking", "shisensho", "sokoban", "sudoku", "swap"])
 def test_impossible_boards_do_not_stop_the_diagnosis(name: str, tmp_path: Path) -> None:
     save_run(tmp_path / "run", evaluate(make_game(name, 1, 1), Mixer(), 2, max_turns=4, workers=0))
     (result,) = diagnose(DiagnoseConfig(run=tmp_path / "run", workers=0)).games.values()
@@ -230,7 +226,7 @@ def solution_length(state: Any) -> float:
 @pytest.mark.parametrize(
     "name", ["2048", "fourinarow", "jigsaw", "minesweeper", "shisensho", "sliding", "sokoban", "sudoku", "swap"]
 )
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_descriptions_determine_states(name: str, seed: int) -> None:
     """A description of a later state gives that state; a description that no state has gives none."""

@@ -79,26 +79,21 @@ def gpt_4o(width: int, height: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("model", "tokens", "prompts", "episodes"),
+    ("model", "tokens", "prompts", "games", "episodes"),
     [
-        ("gpt-4o", gpt_4o, {"chat": True, "history_images": 1}, 3),
+        ("gpt-4o", gpt_4o, {"chat": True, "history_images": 1}, GAMES, 3),
         pytest.param(  # 640 is a multiple of 32
-            *("Qwen/Qwen3-VL-4B-Instruct", lambda w, h: (w // 32) * (h // 32), {}, 22), marks=pytest.mark.slow
+            *("Qwen/Qwen3-VL-4B-Instruct", lambda w, h: (w // 32) * (h // 32), {}, GAMES[:2], 22),
+            marks=pytest.mark.slow,
         ),
     ],
 )
-def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompts, episodes):
+def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompts, games, episodes):
     (tmp_path / "suites").mkdir()
     options = [word for name, value in prompts.items() for word in (f"--{name.replace('_', '-')}", value)]
     options = [word for word in options if word is not True]
     with (
-        small_suite(
-            tmp_path / "suites",
-            *(GAMES if episodes < 20 else GAMES[:2]),
-            episodes=episodes,
-            max_turns=12,
-            baseline_episodes=22,
-        ) as suite,
+        small_suite(tmp_path / "suites", *games, episodes=episodes, max_turns=8, baseline_episodes=episodes) as suite,
         ApiServer(random_player(suite, prompts)).running() as server,
     ):
         args = ["eval", "--suite", suite, *options, "--base-url", server.url, "--model", model, *QUIET]
@@ -111,7 +106,7 @@ def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompt
     sizes = [size for request in server.requests for size in image_sizes(request)]
     contents = [m["content"] for request in server.requests for m in request.body["messages"]]
     counted = {
-        "episodes": episodes * (len(GAMES) if episodes < 20 else 2),
+        "episodes": episodes * len(games),
         "requests": len(server.requests),
         "images": len(sizes),
         "image tokens": sum(tokens(*size) for size in sizes),

@@ -19,7 +19,9 @@ SHOWN = ["2048", "geospot", "scenes-statements", "shisensho", "swap"]
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("gallery") / "new" / "gallery.html"
-    main(["gallery", *SHOWN, "--output", str(path), "--size", str(SIZE)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vlmgym.pages.gallery.LONGEST", 4)  # the oracle of 2048 takes its time
+        main(["gallery", *SHOWN, "--output", str(path), "--size", str(SIZE)])
     return path
 
 

@@ -11,7 +11,7 @@ from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.registry import game_ids, make_game
 
-LENGTH = 250_000
+LENGTH = 100_000
 ACCENTS = "\N{COMBINING GRAVE ACCENT BELOW}\N{COMBINING ACUTE ACCENT}"
 """Unicode normalisation has to sort a run of these accents."""
 QUICK = ("geospot-v0", "sokoban-v0", "scenes-questions-v0")

@@ -19,7 +19,7 @@ from vlmgym.evaluation import EvalConfig, evaluate, open_run
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.pages.compare import CompareConfig, compare
 
-OPTIONS: dict[str, Any] = {"episodes": 12, "max_turns": 3, "size": 128, "workers": 0, "videos": 0, "report": False}
+OPTIONS: dict[str, Any] = {"episodes": 16, "max_turns": 3, "size": 128, "workers": 0, "videos": 0, "report": False}
 
 
 def reader(images_batch: Any, prompt_batch: Any) -> list[str]:
@@ -60,7 +60,7 @@ def test_comparison_shows_the_sight_gap_and_warns_without_one(
 ) -> None:
     def played(game: str, images: Any, policy: Any = None) -> Path:
         folder = tmp_path / f"{game}-{images}-{policy}"
-        config = EvalConfig(images=images, policy=policy, output_dir=folder, **{**OPTIONS, "episodes": 40})
+        config = EvalConfig(images=images, policy=policy, output_dir=folder, **OPTIONS)
         run_evaluation([game], config, custom_policy=reader)
         return folder
 

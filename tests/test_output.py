@@ -96,19 +96,6 @@ def test_torn_last_line_is_dropped(log, episodes, cut):
     assert log.read_bytes() == data
 
 
-@pytest.mark.parametrize(
-    ("edit", "reason"),
-    [
-        (lambda lines: [*lines[:-1], lines[-1][:-2]], "line 3 of .* invalid JSON"),
-        (lambda lines: [lines[0], "{}", lines[2]], "line 2 of .* game: field required"),
-    ],
-)
-def test_edited_line_is_named(log, edit, reason):
-    log.write_text("".join(f"{line}\n" for line in edit(log.read_text().splitlines())))
-    with pytest.raises(UsageError, match=reason):
-        read_lines(log)
-
-
 PLAY = ["--policy", "random", "--size", "64", "--episodes", "1", "--max-turns", "1", "--workers", "0"]
 DOWN = ["--size", "64", "--episodes", "2", "--max-turns", "2", "--workers", "0"]
 NOWHERE = ["--policy", "openai", "--model", "m", "--base-url", "http://localhost:9/v1"]

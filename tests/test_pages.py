@@ -14,7 +14,7 @@ from vlmgym.evaluation import EvalConfig, read_run
 from vlmgym.evaluation.compare import Comparison
 
 VIEWS = ("", "#curves", "#2048-v0/0/2", "#swap-v0/1/1", "#videos")
-ADDRESSES = {"random/report.html": VIEWS, "compare/compare.html": VIEWS, "gallery.html": ("",)}
+ADDRESSES = {"random/report.html": VIEWS, "compare/compare.html": ("", "#swap-v0/1/1"), "gallery.html": ("",)}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     for policy in ("random", "oracle"):
         run_evaluation(["2048", "swap"], EvalConfig(policy=policy, output_dir=out / policy, **options))
     main(["compare", str(out / "random"), str(out / "oracle"), "--output-dir", str(out / "compare"), "--workers", "0"])
-    main(["gallery", "2048", "scenes-statements", "--output", str(out / "gallery.html"), "--size", "128"])
+    main(["gallery", "maze", "scenes-statements", "--output", str(out / "gallery.html"), "--size", "128"])
     return out
 
 

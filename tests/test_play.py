@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pygame
 import pytest
 
@@ -12,7 +11,7 @@ from vlmgym.cli.play import PlayConfig, play
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.envs import human
-from vlmgym.sandbox.envs.human import Player, magnification
+from vlmgym.sandbox.envs.human import Player
 
 
 @pytest.fixture
@@ -39,10 +38,6 @@ def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
 
 def press(key: int, text: str = "") -> None:
     pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key, unicode=text, mod=0))
-
-
-def click(x: int, y: int) -> None:
-    pygame.event.post(pygame.event.Event(pygame.MOUSEBUTTONDOWN, button=pygame.BUTTON_LEFT, pos=(x, y)))
 
 
 def write(text: str) -> None:
@@ -72,22 +67,6 @@ def test_f5_starts_the_next_episode(screen: None, players: list[Player]) -> None
     press(pygame.K_ESCAPE)
     play(PlayConfig(game="2048", seed=7))
     assert (players[0].episode.seed, players[0].episode.turn) == (8, 2)
-
-
-def test_clicks_in_an_enlarged_image(screen: None, players: list[Player]) -> None:
-    game: Any = make_game("swap", size=200)
-    state = game.start(np.random.default_rng(4))
-    action = game.legal_actions(state)[0]
-    scale = magnification(game.draw(state))
-    assert scale == 2
-    for cell in (action[:2], action[2:]):
-        x, y, width, height = game.painter.geometry.cell_box(*cell)
-        click(int((x + width / 2) * scale), int((y + height / 2) * scale))
-    pygame.event.post(pygame.event.Event(pygame.QUIT))
-    play(PlayConfig(game="swap", seed=4, size=200))
-    assert players[0].last is not None
-    assert players[0].last.action == action
-    assert players[0].episode.outcomes[Outcome.PLAYED] == 1
 
 
 def test_ended_episode_ignores_input() -> None:

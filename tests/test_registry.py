@@ -162,79 +162,62 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def run_with(site: Path, *command: str, code: int = 0) -> str:
-    """Run Python with the distributions of `installed`; return its output, or its errors if it should fail."""
+def run_with(site: Path, *command: str) -> str:
+    """Run Python with the distributions of `installed`; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_games_of_packages_are_imported_on_demand(installed: Path) -> None:
-    output = run_with(
-        installed,
-        "-c",
-        "import sys, vlmgym\n"
-        "print('tiny-v2' in vlmgym.game_ids(), 'tiny_games' in sys.modules)\n"
-        "print(vlmgym.make_game('tiny', rows=3).id, type(vlmgym.make_game('2048')).__module__)\n"
-        "import gymnasium\n"
-        "print('vlmgym/tiny-v2' in gymnasium.registry)\n",
-    )
-    assert output.split("\n")[:3] == ["True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True"]
+PROGRAM = """
+import sys, vlmgym
+print('tiny-v2' in vlmgym.game_ids(), 'tiny_games' in sys.modules)
+for game in ('wrong', 'absent', 'missing', 'number', 'not-an-id'):
+    try:
+        vlmgym.make_game(game)
+    except vlmgym.UsageError as error:
+        print(error)
+print(vlmgym.make_game('tiny', rows=3).id, type(vlmgym.make_game('2048')).__module__)
+import gymnasium
+print('vlmgym/tiny-v2' in gymnasium.registry)
+from vlmgym.cli.main import main
+from vlmgym.pages.gallery import items_of
+main(['games'])
+print('gallery', *(shown.game for shown in items_of()))
+"""
 
 
-def test_invalid_entry_points(installed: Path) -> None:
-    output = run_with(
-        installed,
-        "-c",
-        "import vlmgym\n"
-        "for game in ('wrong', 'absent', 'missing', 'number', 'not-an-id'):\n"
-        "    try:\n"
-        "        vlmgym.make_game(game)\n"
-        "    except vlmgym.UsageError as error:\n"
-        "        print(error)\n",
-    )
-    wrong, absent, missing, number, no_id = output.splitlines()
+def test_games_of_packages_are_imported_on_demand_and_faults_hide_no_others(installed: Path) -> None:
+    first, wrong, absent, missing, number, no_id, made, known, *lines = run_with(installed, "-c", PROGRAM).splitlines()
+    assert (first, made, known) == ("True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True")
     assert "tiny_games:Tiny: its id is tiny-v2, not the name of the entry point" in wrong
     assert "failed to load the game 'absent-v0'" in absent
     assert "no_such_module" in missing
     assert "not a subclass" in number
     assert no_id.startswith("unknown game 'not-an-id'")
-
-
-def test_games_that_fail_to_load_hide_no_others(installed: Path) -> None:
-    lines = run_with(
-        installed,
-        "-c",
-        "from vlmgym.cli.main import main\n"
-        "from vlmgym.pages.gallery import items_of\n"
-        "main(['games'])\n"
-        "print('gallery', *(shown.game for shown in items_of()))\n",
-    ).splitlines()
     listed = {line.split()[0]: line for line in lines if line}
-    for number, reason in enumerate(FAILING_MODULES.values()):
-        assert reason in listed[f"bad{number}-v0"]
+    for index, reason in enumerate(FAILING_MODULES.values()):
+        assert reason in listed[f"bad{index}-v0"]
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "failed to load" not in listed["2048-v0"]
     assert {"2048-v0", "bad0-v0"} <= set(listed["gallery"].split())
 
 
-@pytest.mark.parametrize(
-    ("program", "heavy"),
-    [
-        (
-            "import vlmgym; vlmgym.make_game('2048')",
-            {"torch", "ray", "vllm", "openai", "transformers", "matplotlib", "cv2", "imageio", "scipy.stats", "pygame"},
-        ),
-        (
-            "import vlmgym.cli.eval; from vlmgym.policies import options_type; options_type('openai')",
-            {"aiohttp", "torch", "ray"},
-        ),
-        ("import vlmgym.cli.main", {"PIL", "pygame", "vlmgym.evaluation", "vlmgym.policies", "vlmgym.runs"}),
-    ],
-)
-def test_heavy_libraries_are_imported_on_demand(program: str, heavy: set[str]) -> None:
-    assert not heavy & set(run_with(Path(), "-c", f"{program}; import sys; print(*sys.modules)").split())
+HEAVY = {
+    "import vlmgym.cli.main": {"PIL", "pygame", "vlmgym.evaluation", "vlmgym.policies", "vlmgym.runs"},
+    "import vlmgym; vlmgym.make_game('2048')": {
+        *("torch", "ray", "vllm", "openai", "transformers", "matplotlib", "cv2", "imageio", "scipy.stats", "pygame"),
+    },
+    "import vlmgym.cli.eval, vlmgym.policies; vlmgym.policies.options_type('openai')": {"aiohttp", "torch", "ray"},
+}
+"""Steps of a program, and modules that are not imported before its next step."""
+
+
+def test_heavy_libraries_are_imported_on_demand() -> None:
+    program = "; ".join(["import sys", *(f"{step}; print(*sys.modules)" for step in HEAVY)])
+    for step, imported in zip(HEAVY, run_with(Path(), "-c", program).splitlines(), strict=True):
+        assert not HEAVY[step] & {*imported.split()}, step
 
 
 @pytest.mark.parametrize("name", PRESETS)

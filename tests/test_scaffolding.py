@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vlmgym
+from tests.commands import BARE
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, open_run
@@ -29,11 +30,8 @@ def test_prompts_without_feedback_hide_results(chat: bool) -> None:
         episode = vlmgym.Episode("lightsout", 1, chat=chat, history=3, feedback=feedback)
         why = episode.respond("<answer>9, 9</answer>").feedback
         text = json.dumps(episode.messages("pil"), default=str)
-        assert [hint in text for hint in (why, "illegal", "was not played")] == [
-            feedback,
-            feedback and not chat,
-            feedback,
-        ]
+        hints = [hint in text for hint in (why, "illegal", "was not played")]
+        assert hints == [feedback, feedback and not chat, feedback]
 
 
 def test_prompts_list_legal_actions() -> None:
@@ -80,22 +78,8 @@ def test_evaluations_show_the_goal_in_order(tmp_path: Path) -> None:
 
 def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    options = ["--no-rules", "--no-feedback", "--show-legal", "--goal-image", "--size", "96", "--episodes", "2"]
-    main(
-        [
-            "eval",
-            "sliding",
-            "--policy",
-            "oracle",
-            *options,
-            "--videos",
-            "0",
-            "--workers",
-            "0",
-            "--output-dir",
-            str(folder),
-        ]
-    )
+    options = ["--policy", "oracle", "--no-rules", "--no-feedback", "--show-legal", "--goal-image"]
+    main(["eval", "sliding", *BARE, *options, "--output-dir", str(folder)])
     prompts = open_run(folder).config.prompts
     assert (prompts.rules, prompts.feedback, prompts.show_legal, prompts.goal_image) == (False, False, True, True)
     main(["verify", str(folder), "--workers", "0"])
@@ -108,20 +92,7 @@ def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
 
 def test_runs_are_listed_with_what_their_prompts_change(tmp_path: Path) -> None:
     for name, options in {"plain": [], "goal": ["--goal-image", "--no-rules", "--chat"]}.items():
-        settings = [
-            "--size",
-            "96",
-            "--episodes",
-            "1",
-            "--max-turns",
-            "1",
-            "--videos",
-            "0",
-            "--no-report",
-            "--workers",
-            "0",
-        ]
-        main(["eval", "sliding", *settings, *options, "--output-dir", str(tmp_path / name)])
+        main(["eval", "sliding", *BARE, *options, "--output-dir", str(tmp_path / name)])
     library = Library(tmp_path)
     library.scan()
     texts = {json.dumps(entry.rows) for entry in library.entries.values()}

@@ -2,13 +2,10 @@
 
 import io
 import json
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +17,13 @@ from vlmgym.errors import ParseError, StateError, UsageError
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core import response_format
-from vlmgym.sandbox.core.config import config_field, parse_config_fields
+from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.data_task import DataTask, DataTaskConfig
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import TaskState
 from vlmgym.sandbox.data.rows import BadRow, number_of, text_of
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 COLOURS = {"red": (200, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 200)}
 
 
@@ -84,11 +82,6 @@ class Colour(DataTask[ColourState, str]):
     def prompt(self, state):
         form = response_format.INSTRUCTIONS_V1.format(perception="the colour", answer="colour")
         return f"Which colour is it, for instance red? {form}"
-
-
-@pytest.fixture(autouse=True)
-def fresh_tables(tmp_path, monkeypatch):
-    monkeypatch.setenv("VLMGYM_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -267,27 +260,6 @@ def test_columns_are_found_or_mapped(tmp_path):
         start(colour(str(path), columns=("image=deep.nothing",), bad_rows="fail"), 0)
 
 
-@pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "folder"])
-def test_every_kind_of_file_gives_the_same_questions(tmp_path, kind):
-    rows = [{"image": f"{name}/1.png", "label": name} for name in sorted(COLOURS)]
-    for name in COLOURS:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").write_bytes(encoded(name))
-    path = tmp_path / f"rows.{kind}"
-    if kind == "csv":
-        path.write_text("image,label\n" + "".join(f"{row['image']},{row['label']}\n" for row in rows))
-    elif kind == "parquet":
-        rows = [{**row, "image": {"bytes": encoded(row["label"]), "path": None}} for row in rows]
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif kind != "folder":
-        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)))
-    game = colour(str(tmp_path if kind == "folder" else path))
-    states = [start(game, seed) for seed in range(3)]
-    assert Counter(state.colour for state in states) == Counter(list(COLOURS))
-    for state in states:
-        assert tuple(game.images(state)[0][32, 32]) == COLOURS[state.colour]
-
-
 @pytest.mark.parametrize(("column", "truth"), [("tags.1", "car"), ("boxes.name", "bus"), ("tags.name", None)])
 def test_columns_reach_into_lists_and_objects(tmp_path, column, truth):
     row = {"image": "a.png", "question": "What?", "tags": ["cat", "car"], "thing": {"name": "dog"}}
@@ -299,26 +271,3 @@ def test_columns_reach_into_lists_and_objects(tmp_path, column, truth):
             start(task, 0)
     else:
         assert task.solution(start(task, 0)) == truth
-
-
-@pytest.mark.parametrize("words", ["split=test", "urls=true"])
-def test_data_settings_require_data(words):
-    name = words.partition("=")[0]
-    with pytest.raises(UsageError, match=rf"^{name} requires data="):
-        ColourConfig.at(**parse_config_fields([words]))
-    assert ColourConfig.at(order="shuffled", bad_rows="skip").data is None
-
-
-# As every game --------------------------------------------------------------------------------------------------------
-
-
-def test_workers_open_the_data(tmp_path):
-    game = colour(rows_in(tmp_path), order="rows")
-    envs = vlmgym.make_vec(game, num_envs=4, num_workers=1)
-    try:
-        images, _ = envs.reset(seed=2)
-        assert [tuple(image[32, 32]) for image in images] == [
-            COLOURS[name] for name in ("blue", "red", "green", "blue")
-        ]
-    finally:
-        envs.close()

@@ -101,16 +101,10 @@ def column(page, name):
 
 
 VIEWS = (
-    "",
-    "run?run=random",
-    "run?run=random#2048-v0/0/2",
-    "run?run=random&run=random-legal&run=oracle",
-    "run?run=random&run=random-legal&run=oracle#curves",
-    "run?run=random&run=oracle#swap-v0/1/1",
-    "training?run=training",
-    "diagnosis?run=random",
+    *("", "run?run=random&run=random-legal&run=oracle", "training?run=training", "diagnosis?run=random"),
     "play?game=swap-v0&seed=1",
 )
+"""Pages of the server; those of one run and of two are in test_pages.py."""
 
 
 @pytest.mark.parametrize(("scheme", "width"), [pytest.param("light", 400, marks=pytest.mark.slow), ("dark", 1280)])

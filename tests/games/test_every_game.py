@@ -62,7 +62,7 @@ def values(field: FieldInfo) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("game_id", [*game_ids(), *(f"qa/{name}" for name in ("swap", "lightsout", "sokoban"))])
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_every_accepted_config_starts_on_every_seed(game_id: str, data: st.DataObject) -> None:
     fields = game_class(game_id).Config.model_fields if "/" not in game_id else QuestionsConfig.model_fields

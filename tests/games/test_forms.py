@@ -8,7 +8,6 @@ import pytest
 
 from tests.games.puzzles import RNG, scores
 from vlmgym import make_game
-from vlmgym.errors import ParseError
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human import Player
 from vlmgym.sandbox.games.forms.game import Forms, FormsConfig
@@ -74,29 +73,6 @@ def test_check_boxes_radio_buttons_lists_and_focus() -> None:
 def test_the_oracle_fills_in_cropped_and_scaled_screens(level: int) -> None:
     game = make_game("forms", perception=level, reasoning=level, size=64)
     assert scores(game, range(10), 30) == [1.0] * 10
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("click (12, 340)", "click (12, 340)"),
-        ("`Click(12,340)`", "click (12, 340)"),
-        ("[12, 340]", "click (12, 340)"),
-        ("left click at 12, 340.", "click (12, 340)"),
-        ("type Anna B.", "type Anna B"),
-        ('TYPE: "Anna"', "type Anna"),
-    ],
-)
-def test_spellings(text: str, action: str) -> None:
-    assert GAME.answer.parse(text) == action
-
-
-@pytest.mark.parametrize(
-    "text", ["click", "click (1, 2) (3, 4)", "type", "click on Send", "press (1, 2)", "click (1.5, 2)"]
-)
-def test_unreadable_answers(text: str) -> None:
-    with pytest.raises(ParseError):
-        GAME.answer.parse(text)
 
 
 def test_a_person_clicks_on_the_image() -> None:

@@ -164,41 +164,6 @@ def test_environments_keep_the_contract_of_games(env_id: str) -> None:
             run_check(check, game, (0,))
 
 
-@pytest.mark.filterwarnings("ignore:.*out of date")
-def test_every_minigrid_can_be_played() -> None:
-    pytest.importorskip("minigrid")
-    make_game("gym:MiniGrid-Empty-5x5-v0")
-    failed = {}
-    for env_id in gymnasium.registry:
-        if env_id.startswith(("MiniGrid-", "BabyAI-")) and "WFC" not in env_id:  # needs another package
-            try:
-                make_game(f"gym:{env_id}", size=64)
-            except UsageError as error:
-                failed[env_id] = error
-    assert not failed
-
-
-def test_interleaved_atari_games_are_independent() -> None:
-    pytest.importorskip("ale_py")
-    game, actions = make_game("gym:ALE/Pong-v5", running=1, size=64), [2, 3, 3, 0, 2, 1, 3, 2] * 2
-    episodes = [Episode(game, seed) for seed in (1, 2, 1)]
-    moves = [(action, (action + index) % 6, action) for index, action in enumerate(actions)]
-    scores = [[episode.act(action).game for episode, action in zip(episodes, each)] for each in moves]
-    alone = play(make_game("gym:ALE/Pong-v5", size=64), 1, actions)
-    for index in (0, 2):
-        assert [each[index] for each in scores] == [reward for reward, _, _ in alone]
-        assert game.images(episodes[index].state)[-1].tobytes() == alone[-1][1]
-
-
-def test_atari_games_do_not_wait_for_valid_answers() -> None:
-    pytest.importorskip("ale_py")
-    game = make_game("gym:ALE/Pong-v5", size=64)
-    episode = Episode(game, 0)
-    for _ in range(200):
-        episode.respond("?")
-    assert episode.score < 0
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), max_size=60), st.integers(1, 3), st.integers(1, 3))
 def test_interleaved_episodes_are_independent(moves: list[tuple[int, int]], running: int, frames: int) -> None:

@@ -55,7 +55,7 @@ def plain_value(rules: Any, own: int, other: int) -> int:
     return max((-plain_value(rules, other, own | move) for move in moves), default=0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 3), min_size=28, max_size=60))
 def test_search_agrees_with_minimax_to_the_end(columns: list[int]) -> None:
     rules = line_rules(4, 4, 4, True)

@@ -57,7 +57,7 @@ def test_opening_shows_the_numbers_that_the_rules_give(mines: frozenset[int], da
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(layouts, st.sets(st.integers(0, CELLS - 1), max_size=10), st.booleans())
 def test_deduction_holds_in_all_layouts_that_fit(mines: frozenset[int], shown: set[int], pairs: bool) -> None:
     numbers = {cell: number(mines, cell) for cell in sorted(shown - mines)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.games.puzzles import RNG
-from vlmgym.errors import IllegalAction, ParseError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.games.parking import Parking, ParkingConfig, ParkingState, Vehicle
 
 GAME = Parking(ParkingConfig(rows=4, columns=4, vehicles=3))
@@ -41,28 +41,6 @@ def test_the_red_car_waits_until_its_way_is_free() -> None:
     last = GAME.step(state, (0, 1), RNG)
     assert (last.reward, GAME.ended(last.state)) == (1.0, "the red car is at the exit")
     assert GAME.legal_actions(last.state) == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        ("B up", (1, 0)),
-        ("b UP", (1, 0)),
-        ("A: left", (0, 3)),
-        ("**move C right**", (2, 1)),
-        ("move car B down", (1, 2)),
-    ],
-)
-def test_answers(text: str, action: tuple[int, int]) -> None:
-    assert GAME.answer.parse(text) == action
-
-
-@pytest.mark.parametrize(
-    "text", ["D up", "A", "up", "A up up", "A up, B down", "not A up", "A or B up", "AA up", "1 up", "A r\u0131ght"]
-)
-def test_other_answers_are_rejected(text: str) -> None:
-    with pytest.raises(ParseError):
-        GAME.answer.parse(text)
 
 
 def test_description_and_legal_moves() -> None:

@@ -49,7 +49,7 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
 
 
 @given(st.lists(kinds, max_size=10), st.sampled_from([0.5, 0.7, 0.9]), st.sampled_from([0.0, 0.06, 0.3]), seeds)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_every_object_is_visible_enough_and_in_one_piece(
     chosen: list[Kind], visible: float, crop: float, seed: int
 ) -> None:
@@ -85,7 +85,7 @@ def test_more_objects_than_fit_are_rejected() -> None:
         make_game("scenes-statements", perception, reasoning)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_visible_shares_match_the_image(seed: int) -> None:
     # The eight objects have different colours: count the pixels of each in an image of another size.
     rng = np.random.default_rng(seed)
