@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlmgym import (
-    Episode,
-    RewardConfig,
-    make_dataset,
-    make_game,
-    reward_fn,
-    score,
-)
+from vlmgym import Episode, RewardConfig, make_dataset, make_game, reward_fn, score
 from vlmgym.errors import EpisodeEnded, StateError, UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.policies import Prompt, random_response

@@ -19,13 +19,6 @@ from vlmgym.sandbox.envs.single import GameEnv, ResponseWrapper
 SMALL: dict[str, Any] = {"size": 128}
 
 
-def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a new process without a display."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], env=environment, capture_output=True, text=True, timeout=120
-    )
-
-
 def test_make_opens_no_display() -> None:
     code = (
         "import gymnasium\n"
@@ -35,7 +28,8 @@ def test_make_opens_no_display() -> None:
         "assert not pygame.display.get_init()\n"
         "print(env.observation_space.shape)"
     )
-    done = run_python(code)
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "(96, 96, 3)\n"
 

@@ -169,10 +169,7 @@ def test_placeholders_in_responses_are_left_out(played, exported, tmp_path, caps
 
 @pytest.mark.parametrize(
     ("filters", "message"),
-    [
-        ({"top_fraction": 2.0}, "top_fraction .* got 2"),
-        ({"outcome": ()}, "no turn of .* passes the filters: "),
-    ],
+    [({"top_fraction": 2.0}, "top_fraction .* got 2"), ({"outcome": ()}, "no turn of .* passes the filters: ")],
 )
 def test_invalid_filters(exported, tmp_path, filters, message: str):
     with pytest.raises(UsageError, match=message):

@@ -15,7 +15,6 @@ from PIL import Image
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, refusal, well_behaved
 from tests.commands import BARE
 from vlmgym.policies.openai.client import Retryable, read_completion
-from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 
@@ -75,13 +74,6 @@ def test_request_seeds_do_not_depend_on_order_or_retries():
     assert len(again) == 13
     assert set(again) == set(same)
     assert not {seed for _, seed in same} & {seed for _, seed in seeds(lambda _: GOOD, sample_seed=6)}
-
-
-def test_openai_gets_max_completion_tokens(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    body = OpenAIPolicy(OpenAIOptions(model="gpt", max_tokens=9))._body([], "text")
-    assert body["max_completion_tokens"] == 9
-    assert "max_tokens" not in body
 
 
 def test_reply_details_are_recorded():

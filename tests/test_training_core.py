@@ -26,24 +26,12 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome, RewardConfig, score_action, score_response
 from vlmgym.training.algorithm import Trajectory, gae, normalise_groups
-from vlmgym.training.config import (
-    EvaluationConfig,
-    ModelConfig,
-    RolloutConfig,
-    TinySize,
-    TrainConfig,
-    UpdateConfig,
-)
+from vlmgym.training.config import EvaluationConfig, ModelConfig, RolloutConfig, TinySize, TrainConfig, UpdateConfig
 from vlmgym.training.grpo import Grpo, grpo_advantages
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
 from vlmgym.training.signal import describe_signal, group_metrics
-from vlmgym.training.states import (
-    MultiTurnConfig,
-    check_validation_size,
-    expert_response,
-    start_rollouts,
-)
+from vlmgym.training.states import MultiTurnConfig, check_validation_size, expert_response, start_rollouts
 
 SMALL = {"rows": 3, "columns": 3, "goal": 16, "size": 96}
 SIGN = RewardConfig(shaping="sign")

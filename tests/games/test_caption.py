@@ -15,13 +15,7 @@ from PIL import Image
 from benchmarks.chance import best_constant_caption
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.reward import score_response
-from vlmgym.sandbox.games.caption.game import (
-    PHOTOGRAPHS,
-    Caption,
-    CaptionConfig,
-    CaptionState,
-    load_photograph,
-)
+from vlmgym.sandbox.games.caption.game import PHOTOGRAPHS, Caption, CaptionConfig, CaptionState, load_photograph
 from vlmgym.sandbox.games.caption.keywords import keywords_from_captions, named_keywords, tokenise
 
 

@@ -27,7 +27,7 @@ def at(player: tuple[int, int], heading: int) -> CorridorsState:
 
 def test_descriptions_list_the_walls_ahead() -> None:
     assert GAME.describe(at((0, 0), EAST)).splitlines() == [
-        *("brick, brick", "brick, open", "stone, stone", "stone, stone", "door"),
+        *("brick, brick", "brick, open", "stone, stone", "stone, stone", "door")
     ]
     assert GAME.describe(at((0, 2), WEST)).splitlines() == ["stone, stone", "open, brick", "brick, brick", "brick"]
     assert GAME.describe(at((0, 1), SOUTH)).splitlines() == ["open, open", "open, open", "wood"]

@@ -18,13 +18,7 @@ from vlmgym.sandbox.games.geospot.config import CURRICULA, GeospotConfig
 from vlmgym.sandbox.games.geospot.drawing import MARK, Viewport
 from vlmgym.sandbox.games.geospot.game import Geospot, GeospotState, state_of
 from vlmgym.sandbox.games.geospot.gazetteer import distance_km, gazetteer
-from vlmgym.sandbox.games.geospot.place import (
-    Place,
-    compare_places,
-    compute_reward,
-    parse_place,
-    place_of,
-)
+from vlmgym.sandbox.games.geospot.place import Place, compare_places, compute_reward, parse_place, place_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "tasks" / "geospot.md"
 

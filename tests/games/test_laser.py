@@ -12,12 +12,7 @@ from vlmgym import make_game
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.games.laser import Laser, LaserConfig, LaserState, fewest_turns, is_solved, trace, turned_mirror
 
-BOARD = (
-    ">./.",
-    ".../",
-    "o.#.",
-    "../o",
-)
+BOARD = (">./.", ".../", "o.#.", "../o")
 GAME = Laser(LaserConfig(rows=4, columns=4, mirrors=1, targets=2, moves=1))
 
 

@@ -64,10 +64,6 @@ def test_every_choice_is_as_similar_to_the_others() -> None:
     ],
 )
 def test_predictions(
-    first: tuple[int, int, int],
-    second: tuple[int, int, int],
-    start: tuple[int, int],
-    ordered: bool,
-    expected: set[int],
+    first: tuple[int, int, int], second: tuple[int, int, int], start: tuple[int, int], ordered: bool, expected: set[int]
 ) -> None:
     assert predictions(first, second, start, ordered) == expected

@@ -78,11 +78,7 @@ def test_states_that_do_not_fit_are_rejected(game_id: str, change: dict[str, Any
     [
         ("parking", {"rows": 4, "columns": 4, "vehicles": 14}, "14 vehicles do not fit on 4 x 4 cells; at most 6 do"),
         ("sokoban", {"rows": 5, "columns": 5, "boxes": 4}, "4 boxes need at least 28 cells within the outer walls"),
-        (
-            "minesweeper",
-            {"rows": 24, "columns": 24, "mines": 200},
-            "at most 115 fit with compared=2",
-        ),
+        ("minesweeper", {"rows": 24, "columns": 24, "mines": 200}, "at most 115 fit with compared=2"),
         ("sudoku", {"search": True, "clues": 30}, "puzzles of 9 x 9 cells that need a search have at most 28 clues"),
         ("tracking", {"choices": 6, "speed": 300}, "6 balls can be followed at a speed of at most 240, got 300"),
         ("qa/lightsout", {"kinds": ("count",)}, "no question of the kinds count fits lightsout; the kinds are cell"),
