@@ -22,7 +22,7 @@ from vlmgym.cli.main import main
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.envs.vector import GameVectorEnv
 
-settings.register_profile("vlmgym", deadline=None, max_examples=50)
+settings.register_profile("vlmgym", deadline=None, max_examples=25)
 settings.load_profile("vlmgym")
 
 

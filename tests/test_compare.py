@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.playing import edited
@@ -41,7 +41,6 @@ def compared(first: Path, second: Path, out: Path, **options: Any) -> Comparison
     return compare(CompareConfig(runs=(first, second), output_dir=out, workers=0, **({"page": False} | options)))
 
 
-@settings(max_examples=40)
 @example([(3.0, 1.0), (4.0, 2.0), (5.0, 3.0)])  # the BCa interval is undefined for equal differences
 @example([(-2156.68359375, 0.1)] * 2)  # rounding puts the quantiles of equal means out of order
 @given(st.lists(st.tuples(st.floats(-1e4, 1e4), st.floats(-1e4, 1e4)), min_size=1, max_size=12))

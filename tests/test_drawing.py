@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -125,7 +125,6 @@ hows = st.builds(
 
 
 @given(hows, st.integers(1, 70), st.integers(1, 70), st.integers(0, 2**32 - 1))
-@settings(max_examples=60)
 def test_the_shape_is_kept_and_the_original_unchanged(how: How, height: int, width: int, seed: int) -> None:
     image = noise_image(height, width)
     before = image.copy()

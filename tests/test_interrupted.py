@@ -68,11 +68,11 @@ def test_terminated_background_run_keeps_its_episodes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """A folder on a 200 kB disk, and a command prefix. Without root, the prefix limits file sizes instead."""
+    """A folder on a 600 kB disk, and a command prefix. Without root, the prefix limits file sizes instead."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mount.returncode:
         yield folder, ["bash", "-c", 'ulimit -f 8; exec "$@"', "bash"]
@@ -84,7 +84,7 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
 @pytest.mark.parametrize(
     ("arguments", "place", "workers"),
     [
-        pytest.param(["--size", "64", "--max-turns", "30", "--episodes", "20"], "episodes.jsonl", 0, id="records"),
+        pytest.param(["--size", "64", "--max-turns", "30", "--episodes", "60"], "episodes.jsonl", 0, id="records"),
         pytest.param(
             ["--size", "320", "--max-turns", "40", "--episodes", "8"],
             "videos/2048_",

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -155,7 +155,6 @@ def test_strange_responses_are_recorded_verbatim(run, tmp_path):
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
        | st.dictionaries(st.sampled_from(["choices", "message", "content", "error", "usage", "refusal",
                                           "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
-@settings(max_examples=30)
 def test_any_json_body(data):
     with contextlib.suppress(Retryable):
         reply = read_completion(json.dumps(data).encode(), str)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -127,7 +127,6 @@ def test_latex_escapes_special_characters(runs, printed, tmp_path):
     assert "{[}2cm" in body
 
 
-@settings(max_examples=60)
 @given(st.text(min_size=1, max_size=30))
 def test_text_in_csv(name):
     (row,) = csv.DictReader(io.StringIO(csv_lines([{"model": name, "mean": -1.5}])))

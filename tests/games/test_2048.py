@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium_2048.envs.twenty_forty_eight import TwentyFortyEightEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -150,7 +150,6 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
     return values
 
 
-@settings(max_examples=30)
 @given(st.lists(st.integers(0, 3), min_size=9, max_size=9), st.sampled_from([0.0, 0.1, 1.0]))
 def test_values_match_the_reference(exponents: list[int], four: float) -> None:
     tiles = [1 << e if e else 0 for e in exponents]

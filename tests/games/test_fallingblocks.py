@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vlmgym import make_game
@@ -46,7 +46,6 @@ def fall(well: tuple[str, ...], shape: Any, column: int) -> tuple[list[str], int
 rows = st.text(".x", min_size=5, max_size=5).filter(lambda row: "." in row)
 
 
-@settings(max_examples=50)
 @given(st.lists(rows, max_size=6), st.integers(3, 5), st.data())
 def test_landing_agrees_with_a_fall_row_by_row(lower: list[str], cells: int, data: st.DataObject) -> None:
     well = ("." * 5,) * (8 - len(lower)) + tuple(lower)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -72,7 +72,6 @@ def test_the_truth_earns_one_and_unknown_earns_zero(preset, stage):
 
 
 @given(st.integers(0, 33_000), st.integers(0, 33_000), st.sampled_from(sorted(CURRICULA)), st.integers(1, 5))
-@settings(max_examples=60)
 def test_omitting_a_field_never_pays(true, said, preset, stage):
     places = gazetteer()
     truth = place_of(places.city_at(true))

@@ -164,7 +164,7 @@ def test_environments_keep_the_contract_of_games(env_id: str) -> None:
             run_check(check, game, (0,))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 1)), max_size=60), st.integers(1, 3), st.integers(1, 3))
 def test_interleaved_episodes_are_independent(moves: list[tuple[int, int]], running: int, frames: int) -> None:
     # Episodes 0 and 1 have the same seed, and fewer environments run than there are episodes.
