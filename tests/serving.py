@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training import training_python
+from tests.training import VARIABLES, training_python
 
 START_SECONDS = 300.0
 """Time limit for starting, in seconds; starting takes 40 to 70 s on two idle cores."""
@@ -62,8 +62,8 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path |
 
 def variables(**more: str) -> dict[str, str]:
     """Return the environment variables of a process that stays offline and sends no usage statistics."""
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    return {**os.environ, **quiet, **more}
+    quiet = {"VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    return {**os.environ, **VARIABLES, **quiet, **more}
 
 
 def _free_port() -> int:

@@ -13,8 +13,9 @@ from tests.needed import lacking
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN, EASYR1 = ".venv-train", ".venv-easyr1"
-VARIABLES = {"HF_HUB_OFFLINE": "1", "RAY_worker_niceness": "0"}
-"""Environment variables of tests: work offline, and do not let Ray lower the priority of its workers."""
+VARIABLES = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"}
+"""Environment variables of tests: work offline, use one thread, because those of tiny models mostly wait for each
+other, and do not let Ray lower the priority of its workers."""
 
 
 def python_of(environment: str) -> Path:

@@ -105,7 +105,7 @@ def test_invalid_configurations(qwen3: Path, settings: list[str], words: str) ->
     ],
 )
 def test_no_prompt_of_an_episode_exceeds_the_estimate(qwen3: Path, play: dict[str, Any]) -> None:
-    """In 30 episodes of three games, with legal, illegal and unparsable responses of up to 40 tokens."""
+    """In 12 episodes of three games, with legal, illegal and unparsable responses of up to 40 tokens."""
     games = [{"game": game, "overrides": {"size": 128}} for game in ("2048", "shisensho", "swap")]
     section = Section.read({"games": games, "play": play, "validation": {"episodes": 0}, "rollout_workers": 0})
     config = config_of("rl_2048", settings=[f"worker.actor.model.model_path={qwen3}", "data.max_response_length=40"])
@@ -115,7 +115,7 @@ def test_no_prompt_of_an_episode_exceeds_the_estimate(qwen3: Path, play: dict[st
     ]
     encoder, curriculum, rng = encoder_of(qwen3, later), section.make_curriculum(), np.random.default_rng(0)
     worker = RolloutWorker(section, encoder, 0, "tiny")
-    requests = worker.start(list(curriculum.picks(curriculum.begin(), 0, range(30)).items()), 1)
+    requests = worker.start(list(curriculum.picks(curriculum.begin(), 0, range(12)).items()), 1)
     lengths = []
     while requests:
         lengths += [int(request.features["attention_mask"].sum()) for request in requests]

@@ -21,8 +21,9 @@ def config_of(*names: str) -> RunConfig:
     return read_config([str(CONFIGS / f"{name}.yaml") for name in ("base", *names)])
 
 
-@pytest.mark.parametrize("game", GAMES)
-@pytest.mark.parametrize("recipe", [("g0",), ("g0", "g1")], ids=["g0", "g1"])
+@pytest.mark.parametrize(
+    ("game", "recipe"), [("2048", ("g0",)), *((game, ("g0", "g1")) for game in GAMES)], ids=lambda value: "".join(value)
+)
 def test_configurations_have_no_problems(qwen3: Path, tmp_path: Path, game: str, recipe: tuple[str, ...]) -> None:
     config = config_of(game, *recipe)
     if game == "shisensho_cifar10":
