@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
-from vlmgym.curriculum import Curriculum
-from vlmgym.curriculum.file import CurriculumFile
-from vlmgym.errors import EpisodeEnded, GameError, UsageError, describe_validation_error, short_repr
+from vlmgym.errors import EpisodeEnded, GameError, UsageError, short_repr
 from vlmgym.evaluation.progress import call_in_order
 from vlmgym.evaluation.summary import GameTally, Tally, updated_summary
 from vlmgym.policies.base import recorded_reply
 from vlmgym.rollout.runner import run_async
 from vlmgym.rollout.schedule import CurriculumSchedule
 from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.trained import recorded_curriculum
 from vlmgym.rollout.turn import GameSetup, LiveEpisode, episode_record
-from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes, check_data
+from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes
 from vlmgym.runs.run import RunFolder
 from vlmgym.runs.store import StoredEpisode, StoredRun
 from vlmgym.sandbox.core.game import Game
@@ -186,14 +182,15 @@ def _curriculum_problems(run: StoredRun) -> Iterator[str]:
         return GameSetup(game, settings)
 
     try:
-        check_data(config.curriculum.file)
-        file = CurriculumFile.model_validate_json(json.dumps(config.curriculum.file))
-        schedule = CurriculumSchedule(Curriculum.from_file(file), setup, config.seed, config.episodes)
+        curriculum = recorded_curriculum(config.curriculum.file)
+    except UsageError as error:
+        yield str(error)
+        return
+    try:
+        schedule = CurriculumSchedule(curriculum, setup, config.seed, config.episodes)
         for episode in run.read():
             schedule.resume(episode)
         missing = run_async(schedule.next())
-    except ValidationError as error:
-        yield f"the curriculum in run.json is invalid: {describe_validation_error(error)}"
     except UsageError as error:
         yield f"the curriculum in run.json gives other episodes: {error}"
     else:

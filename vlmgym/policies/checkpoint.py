@@ -68,8 +68,7 @@ class ChatTemplate:
         if self._checked or all(message["role"] != "assistant" for message in messages):
             return
         self._checked = True
-        asked = str(messages[0]["content"])
-        tag: ThinkTag = "reasoning" if "<reasoning>" in asked else "think"
+        tag: ThinkTag = "reasoning" if "<reasoning>" in str(messages[0]["content"]) else "think"
         words = {"perception": "7391", tag: "7392", "answer": "7393"}  # no template contains the numbers
         response = compose("7391", "7392", "7393", tag=tag)
         turns = (Message("user", "1"), Message("assistant", response), Message("user", "2"))

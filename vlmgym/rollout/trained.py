@@ -76,7 +76,7 @@ class TrainedRecord(BaseModel):
         """Describe a model fine-tuned on the episodes of a run; games of a curriculum are given at their last stage."""
         games, stages = run.games, tuple[str | None, ...](None for _ in run.games)
         if run.curriculum is not None:
-            entries = _curriculum(run.curriculum.file).entries
+            entries = recorded_curriculum(run.curriculum.file).entries
             games = tuple(GameRecord.of(entry.stages[-1].game) for entry in entries)
             stages = tuple(entry.stages[-1].name for entry in entries)
         return cls(
@@ -102,11 +102,12 @@ class TrainedRecord(BaseModel):
     def reached_games(self) -> list[Game[object, object]] | Curriculum:
         """Make the games at the stages that training had reached, or the whole curriculum if two are of one game."""
         if self.curriculum is not None and len({game.id for game in self.games}) < len(self.games):
-            return _curriculum(self.curriculum)
+            return recorded_curriculum(self.curriculum)
         return [game.game() for game in self.games]
 
 
-def _curriculum(contents: dict[str, JsonValue]) -> Curriculum:
+def recorded_curriculum(contents: dict[str, JsonValue]) -> Curriculum:
+    """Make the curriculum whose file a record contains; raise `UsageError` if it is invalid or names other data."""
     check_data(contents)
     try:
         file = CurriculumFile.model_validate_json(json.dumps(contents))
