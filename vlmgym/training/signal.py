@@ -27,9 +27,9 @@ FEW_INFORMATIVE = 0.1
 NEARLY_ALL = 0.95
 """If more responses are right from the start, there is little to gain."""
 SIGHT_INTERVAL = 20
-"""Steps between checks; the first is in the first step."""
+"""Steps between checks of the images; the first is in the first step."""
 MAX_RESPONSES = 8
-"""Maximum number of responses in a check."""
+"""Maximum number of responses in a check of the images."""
 BLIND = 1e-6
 """Largest change of a response's log-probability, in nats, that is no change."""
 

@@ -309,8 +309,10 @@ class Lot:
 
     def moves(self, offsets: Offsets) -> tuple[Move, ...]:
         """Return the legal moves."""
-        taken = np.uint64(self.occupied(offsets))
-        return tuple(move for move, entered in zip(self._moves, self._entered) if not entered[offsets[move[0]]] & taken)
+        occupied = np.uint64(self.occupied(offsets))
+        return tuple(
+            move for move, entered in zip(self._moves, self._entered) if not entered[offsets[move[0]]] & occupied
+        )
 
     @cached_property
     def _moves(self) -> list[Move]:
@@ -352,18 +354,18 @@ class Lot:
         signs = np.array([1 if direction in FORWARDS else -1 for _, direction in self._moves])
         steps = (signs << shifts.astype(np.int64)).view(np.uint64)
         nodes = np.array([sum(offset << BITS * number for number, offset in enumerate(offsets))], np.uint64)
-        taken, earlier = np.array([self.occupied(offsets)], np.uint64), np.zeros(0, np.uint64)
+        occupied, earlier = np.array([self.occupied(offsets)], np.uint64), np.zeros(0, np.uint64)
         layers: list[tuple[Indices, Indices]] = []
         count = 1
         while len(nodes) and count <= MOST_NODES:
             at = (nodes[:, None] >> shifts & np.uint64(MAX_SIDE - 1)).astype(np.intp)
-            parents, moves = np.nonzero(self._entered[np.arange(len(shifts)), at] & taken[:, None] == 0)
-            found = nodes[parents] + steps[moves]
-            new = np.flatnonzero(~np.isin(found, earlier))
-            new = new[np.sort(np.unique(found[new], return_index=True)[1])]  # the first move to each node
+            parents, moves = np.nonzero(self._entered[np.arange(len(shifts)), at] & occupied[:, None] == 0)
+            reached = nodes[parents] + steps[moves]
+            new = np.flatnonzero(~np.isin(reached, earlier))
+            new = new[np.sort(np.unique(reached[new], return_index=True)[1])]  # the first move to each node
             parents, moves, earlier = parents[new], moves[new], nodes
             layers.append((parents, moves))
-            nodes, taken = found[new], taken[parents] ^ self._changed[moves, at[parents, moves]]
+            nodes, occupied = reached[new], occupied[parents] ^ self._changed[moves, at[parents, moves]]
             count += len(nodes)
             if (solved := np.flatnonzero(nodes & np.uint64(MAX_SIDE - 1) == goal)).size:
                 return self._path(offsets, layers, int(solved[0]))
