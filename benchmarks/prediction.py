@@ -160,7 +160,16 @@ def common_args(name: str) -> tuple[str, ...]:
     """Return the options that all runs of a game share."""
     # The number of processes affects rounding, and so the results.
     shared = ("--processes", "1", "--record-interval", "0", "--sft.control-steps", "0", "--sft.accuracy", "0.4")
-    silent = ("--evaluation.states", "0", "--evaluation.episodes", "0", "--settings", "reward.shaping=sign")
+    silent = (
+        "--update.perception-coef",
+        "0",
+        "--evaluation.states",
+        "0",
+        "--evaluation.episodes",
+        "0",
+        "--settings",
+        "reward.shaping=sign",
+    )
     return ("--preset", "demo", "--games", name, "--prediction", *GAMES[name].args, *shared, *silent)
 
 

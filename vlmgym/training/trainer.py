@@ -104,13 +104,14 @@ class Trainer:
         progress = progress or SftProgress(Console(quiet=True), config.steps)
         result: ValidationResult
         checks: list[dict[str, Any]] = []
+        start = time.perf_counter()
 
         def check(step: int) -> float:
             nonlocal result
             args = (self.actor, self.config, self.curriculum, self.progress, GATE_STATES)
             (result,) = processes.gather([check_gate(*args)] if processes.rank == 0 else [])
             progress.check(result)
-            checks.append({"step": step, **dataclasses.asdict(result)})
+            checks.append({"step": step, "seconds": time.perf_counter() - start, **dataclasses.asdict(result)})
             if processes.rank == 0:
                 replace_file(curve, "".join(json.dumps(row) + "\n" for row in checks).encode())
             return result.worst_skill
