@@ -18,8 +18,8 @@ from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import turned
 
 OWN, OTHER, FREE = "X", "O", "."
@@ -27,6 +27,10 @@ OWN, OTHER, FREE = "X", "O", "."
 REWARDS: Mapping[str | None, float] = {"won": 1.0, "drawn": 0.5}
 ORACLE_NODES = 20_000
 """Approximate maximum number of positions that the oracle searches per move, which takes about 0.2 s."""
+
+
+FRAMES: Mapping[ThemeName, Colour] = {"light": (46, 98, 176), "dark": (30, 66, 126)}
+"""Colour of the frame that holds the pieces of four in a row, by theme."""
 
 
 class LineConfig(BoardConfig):
@@ -292,6 +296,7 @@ class FourInARow(LineDuel[int]):
     prompt_template = FOURINAROW_PROMPT_V1
     perception_form = "the board, one line per row, cells separated by commas, each red, yellow or empty"
     length, gravity = 4, True
+    joined = True
     words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
 
     def action_at(self, row: int, column: int) -> int:
@@ -306,7 +311,8 @@ class FourInARow(LineDuel[int]):
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
         side, theme = canvas.width, THEMES[self.config.theme]
-        canvas.circle(side / 2, side / 2, side * 0.44, theme.board)
+        canvas.rectangle(0, 0, side, side, self.tint(FRAMES[self.config.theme]))
+        canvas.circle(side / 2, side / 2, side * 0.44, theme.page)
         if cell != FREE:
             colour = self.tint(COLOURS["red" if cell == OWN else "yellow"])
             canvas.circle(side / 2, side / 2, side * 0.42, colour)

@@ -121,7 +121,7 @@ class Rotation(ChoiceTask[RotationState]):
 
     def paint(self, state: RotationState) -> list[ImageArray]:
         drawn = [faces(figure, angle, self.config.solid) for figure, angle in zip(state.figures, state.angles)]
-        edge = self._side * 0.68 / max(map(extent, drawn))
+        edge = self._side * 0.84 / max(map(extent, drawn))
         image = self._background.copy()
         for number, ((x, y), figure) in enumerate(zip(self._centres, drawn)):
             reach = edge * extent(figure) / 2 + edge / 16 + 1

@@ -15,7 +15,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS
+from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, blend
 
 PAGE: Colour = (236, 231, 222)
 LINE: Colour = (150, 142, 134)
@@ -138,9 +138,13 @@ class Tracking(ChoiceTask[TrackingState]):
             side = int(2 * RADIUS * unit) + 4
             canvas = Canvas(side, side, PAGE, left=left, top=top, unit=unit)  # a small canvas is fast
             canvas.rectangle(*MIDDLE_LINE, LINE)
-            canvas.circle(x, y, RADIUS, COLOURS["red" if marked else "blue"])
+            colour = COLOURS["red" if marked else "blue"]
+            canvas.circle(x, y, RADIUS, blend(colour, BLACK, 0.35))
+            canvas.circle(x - 0.06 * RADIUS, y - 0.06 * RADIUS, 0.9 * RADIUS, colour)
             if index == last:
                 canvas.text(str(state.numbers[ball]), x, y, RADIUS * self.config.number_size, INK)
+            else:
+                canvas.circle(x - 0.4 * RADIUS, y - 0.4 * RADIUS, 0.18 * RADIUS, WHITE)
             frame[top : top + side, left : left + side] = canvas.pixels()
         return frame
 
