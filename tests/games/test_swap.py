@@ -64,10 +64,16 @@ def brute_force_legal(board: Board) -> list[Pair]:
     ]
 
 
-def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board, int, int]:
-    """Return the board after a cascade, the number of tiles cleared, and the number of rounds."""
-    cleared = rounds = 0
+def points_of_runs(board: Board) -> int:
+    lengths = [len([*group]) for line in (*board, *zip(*board)) for _, group in itertools.groupby(line)]
+    return sum(max(0, length - 2) for length in lengths)
+
+
+def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board, int, int, int]:
+    """Return the board after a cascade, the number of tiles cleared, the number of rounds, and the score."""
+    cleared = rounds = score = 0
     while runs := in_runs(board):
+        score += (rounds + 1) * points_of_runs(board)
         new = iter(rng.integers(kinds, size=len(runs)).tolist())
         columns = []
         for c in range(len(board[0])):
@@ -75,7 +81,7 @@ def play_out(board: Board, kinds: int, rng: np.random.Generator) -> tuple[Board,
             columns.append([next(new) for _ in gone] + [board[r][c] for r in range(len(board)) if r not in gone])
         board = tuple(zip(*columns))
         cleared, rounds = cleared + len(runs), rounds + 1
-    return board, cleared, rounds
+    return board, cleared, rounds, score
 
 
 def some_move(game: Swap, seed: int) -> tuple[SwapState, Any, np.random.Generator]:
@@ -120,9 +126,9 @@ def test_step_matches_the_reference(game: Swap, seed: int) -> None:
     reference_rng = np.random.default_rng()
     reference_rng.bit_generator.state = rng.bit_generator.state
     step = game.step(state, action, rng)
-    board, cleared, rounds = play_out(swapped(state.board, action), game.config.kinds, reference_rng)
+    board, cleared, rounds, score = play_out(swapped(state.board, action), game.config.kinds, reference_rng)
 
-    assert (step.info["cleared"], step.info["cascade"]) == (cleared, rounds)
+    assert (step.info["cleared"], step.info["cascade"], step.reward) == (cleared, rounds, score)
     assert not in_runs(step.state.board)
     assert brute_force_legal(step.state.board)
     if brute_force_legal(board):
@@ -203,6 +209,8 @@ def test_oracle_takes_the_longer_run() -> None:
     game, state = five_by_five(), SwapState(BOARD)
     assert set(game.legal_actions(state)) > {(1, 2, 2, 2), (3, 3, 4, 3)}
     assert game.best_action(state) == (1, 2, 2, 2)
+    assert game.is_as_good(state, (2, 2, 1, 2), (1, 2, 2, 2))
+    assert not game.is_as_good(state, (3, 3, 4, 3), (1, 2, 2, 2))
 
 
 def test_oracle_sees_runs_made_by_falling_tiles() -> None:

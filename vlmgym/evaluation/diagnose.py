@@ -360,8 +360,6 @@ class Judge:
     def _legal_worth(self, state: Any, action: Any, step: Step[Any] | None, compare: bool) -> Worth:
         """Return what a legal action is worth; `step` is its effect, None if it is random."""
         game = self.game
-        if game.legal_actions_are_equal:
-            return Worth.BEST
         best = game.best_action(state) if compare else None
         if best is None:
             return Worth.LEGAL

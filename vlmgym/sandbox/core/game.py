@@ -92,8 +92,6 @@ class Game(ABC, Generic[StateT, ActionT]):
     """True if rewards reveal the best actions. Prompts then omit rewards, and `qa/` accepts any best-rewarded move."""
     optimal_oracle: ClassVar[bool] = False
     """True if `best_action` ends every episode with a score of 1 in the fewest actions."""
-    legal_actions_are_equal: ClassVar[bool] = False
-    """True if all legal actions are equally good for the score, even if the oracle prefers some."""
     replayed: ClassVar[bool] = False
     """True if states contain all actions so far. Records then store `to_record`; states are restored by replaying."""
     prompt_template: ClassVar[str]

@@ -401,6 +401,7 @@ class Solver:
         before = -1
         while before != tiles:
             before = tiles
+            groups = [group for group in groups if any(tiles >> square & 1 for square in group)]
             for group in groups:
                 for first, second in self._finder.pairs(tiles, (group,)):
                     tiles &= ~(1 << first | 1 << second)

@@ -50,7 +50,7 @@ class ShisenShoConfig(BoardConfig):
     copies: Literal[2, 4] = config_field(
         "reasoning", 4, "Number of tiles per kind; one kind has 2 if rows x columns is not divisible by 4."
     )
-    turns: int = config_field("reasoning", 2, "Maximum number of turns of a path.", ge=0, le=4)
+    turns: int = config_field("reasoning", [2, 2, 2, 1, 1], "Maximum number of turns of a path.", ge=0, le=4)
     solvable: bool = config_field("reasoning", True, "Deal boards that can be cleared; if false, random boards.")
     colours: int = config_field(
         "perception", [5, 5, 6, 7, 8], "Number of colours to choose tiles from.", ge=1, le=MAX_COLOURS

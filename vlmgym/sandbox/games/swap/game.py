@@ -25,7 +25,7 @@ from vlmgym.sandbox.drawing.shapes import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, search
+from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, certain_points, search
 from vlmgym.sandbox.games.swap.lines import SearchedLine, search_line, search_lines
 
 Board = tuple[tuple[int, ...], ...]
@@ -44,7 +44,8 @@ The image shows the board of a match-3 game with {rows} rows and {columns} colum
 ({colours}) and a shape ({shapes}); two tiles are equal if both match. A move swaps two tiles that are adjacent in a \
 row or column. It is legal only if it lines up three or more equal tiles without a gap in a row or column. These tiles \
 vanish, the tiles above fall, and new random tiles appear at the top; lines that this creates vanish too. If no legal \
-move is left, the board is reshuffled. Each legal move scores 1; any other answer scores -1.
+move is left, the board is reshuffled. A line of n tiles scores n - 2, twice as much if the first fall of tiles makes \
+it, three times as much after the second, and so on; any answer that is not a legal move scores -1.
 Actions: {actions}. Their order does not matter.
 {form}"""
 
@@ -67,10 +68,10 @@ class SwapConfig(BoardConfig):
     rows: int = config_field("reasoning", [5, 6, 8, 9, 10], "Rows of the board.", ge=3, le=16)
     columns: int = config_field("reasoning", [5, 6, 8, 9, 10], "Columns of the board.", ge=3, le=16)
     colours: int = config_field(
-        "reasoning", [2, 3, 4, 4, 5], "Number of colours; the kinds of tile are colours x shapes.", ge=1, le=MAX_COLOURS
+        "reasoning", [2, 3, 4, 5, 6], "Number of colours; the kinds of tile are colours x shapes.", ge=1, le=MAX_COLOURS
     )
     shapes: int = config_field(
-        "reasoning", [2, 2, 3, 4, 5], "Number of shapes; the kinds of tile are colours x shapes.", ge=1, le=MAX_SHAPES
+        "reasoning", [2, 2, 3, 3, 3], "Number of shapes; the kinds of tile are colours x shapes.", ge=1, le=MAX_SHAPES
     )
 
     @property
@@ -111,7 +112,9 @@ class Swap(BoardGame[SwapState, Pair]):
         any order.
 
     Reward:
-        1 for a legal move; -1 for an illegal or unparsable answer.
+        For each run, its length minus 2, times the round in which it vanishes: a run of four tiles that the swap makes
+        earns 2, and a run of three that the first fall of tiles makes, in round 2, also 2. -1 for an illegal or
+        unparsable answer.
 
     Episode end:
         Never; set a turn limit. `info` has `cleared` (number of tiles), `cascade` (rounds), `reshuffled`, and `redealt`
@@ -127,7 +130,6 @@ class Swap(BoardGame[SwapState, Pair]):
     Config = SwapConfig
     State = SwapState
     illegal_reward = -1.0
-    legal_actions_are_equal = True
     prompt_template = PROMPT_V1
     perception_form = (
         "the board, one line per row, tiles separated by commas, each as colour and shape, for example red circle"
@@ -158,7 +160,7 @@ class Swap(BoardGame[SwapState, Pair]):
             "reshuffled": stuck and not redealt,
             "redealt": redealt,
         }
-        return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), 1.0, info)
+        return Step(SwapState(self.in_rows(tuple(tiles)), state.variation_seed), float(cascade.points), info)
 
     def after_move(self, state: SwapState, action: Pair) -> str:
         """Describe the board after lines have vanished and tiles have fallen, with `new` for tiles drawn at random.
@@ -176,9 +178,16 @@ class Swap(BoardGame[SwapState, Pair]):
         return None
 
     def best_action(self, state: SwapState) -> Pair | None:
-        """Search for the swap that is expected to clear the most tiles."""
+        """Search for the swap with the highest expected score."""
         swap = search(self.rules, _tiles(state.board), self.config.kinds).swap
         return None if swap is None else self.rules.actions[swap]
+
+    def is_as_good(self, state: SwapState, action: Pair, best: Pair) -> bool:
+        """Return whether an action scores no less than the best one if new tiles match no other tile."""
+        self._swapped(state.board, action)  # to reject illegal actions
+        tiles, index = _tiles(state.board), self.rules.actions.index
+        points, best_points = (certain_points(self.rules, tiles, index(swap)) for swap in (action, best))
+        return points >= best_points
 
     def rule_action(self, state: SwapState) -> Pair | None:
         """Return the first swap that `search_lines` shows to be legal."""
