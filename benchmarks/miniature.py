@@ -4,9 +4,9 @@
     .venv-train/bin/python -m benchmarks.miniature --results logs/whole_games --games 2048 --seeds 0     # part of it
     .venv-train/bin/python -m benchmarks.miniature     # the page of the committed results
 
-Demonstrations of an imperfect player teach one base model per game. With each seed, more demonstrations, GRPO and its
-controls continue it. The results of a run are a small file in `--results`, and are not measured again, so the command
-can be stopped and continued.
+Demonstrations of an imperfect player teach a base model per game, and in 2048 per seed. With each seed, more
+demonstrations, GRPO and its controls continue it. The results of a run are a small file in `--results`, and are not
+measured again, so the command can be stopped and continued.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Game:
         control_steps: Further batches in the run with more demonstrations.
         args: Options of `vlmgym train` for all runs.
         rl_args: Options for all runs but the base model's, which override those of `RL`.
+        base_seeds: Training seed of each seed's base model.
     """
 
     title: str
@@ -65,13 +66,22 @@ class Game:
     control_steps: int
     args: tuple[str, ...]
     rl_args: tuple[str, ...] = ()
+    base_seeds: tuple[int, ...] = (100, 100, 100)
 
 
 BOARD = ("theme=dark", "similarity=0.0")
 STATES = ("--states.mover", "random-legal", "--states.no-informative")
 GAMES = {
     "2048": Game(
-        "2048 on 4x4", "score", "score in 100 turns", 100, 1200, 250, ("--sft.expert", "rule", "--sft.accuracy", "0.4")
+        "2048 on 4x4",
+        "score",
+        "score in 100 turns",
+        100,
+        1200,
+        400,
+        ("--sft.accuracy", "0"),
+        ("--steps", "120", "--update.perception-coef", "0.1"),
+        (100, 101, 102),
     ),
     "shisensho": Game(
         "Shisen-Sho on 6x6",
@@ -99,7 +109,7 @@ GAMES = {
             *("--config", "rows=5", "columns=5", "colours=4", "shapes=1", *BOARD),
             "prompt=Write the board, tiles in a line, and a swap.",
             *("--size", "160", "--states.moves", "0", "20", *STATES),
-            *("--rollout.max-tokens", "420", "--sft.accuracy", "0.5"),
+            *("--rollout.max-tokens", "420", "--sft.accuracy", "0.5", "--settings", "reward.shaping=sign"),
         ),
         ("--update.perception-coef", "0.1"),
     ),
@@ -111,15 +121,15 @@ Written by `.venv-train/bin/python -m benchmarks.miniature`.
 
 A randomly initialised Qwen3-VL of 0.3 million parameters learns to play from images alone, on a CPU. Demonstrations of
 an imperfect player teach a base model for each game, the *start*: it writes the board, the reasons and an answer. In
-2048, four in ten answers follow a simple rule; in Shisen-Sho 45%, and in Swap half of the answers are right. The others
-are random, and mostly illegal in Shisen-Sho and Swap; in Shisen-Sho, they follow a list of all pairs, none of which is
-chosen. With each seed, all other rows continue this model with other states:
+2048, all answers are random; in Shisen-Sho, 45% are right, and in Swap half. The others are random, and mostly illegal;
+in Shisen-Sho, they follow a list of all pairs, none of which is chosen. With each seed, all other rows continue this
+model with other states:
 
 | row | trained with |
 |---|---|
 | {MORE} | more demonstrations of the same player, for about as much time as GRPO |
-| {GRPO} | 80 steps of 128 single responses; in Shisen-Sho with a learning rate of 2e-4 instead of 3e-4, and in \
-Shisen-Sho and Swap with a supervised loss on the true board (`--update.perception-coef 0.1`) |
+| {GRPO} | 80 steps, in 2048 120, of 128 single responses, with a supervised loss on the true board \
+(`--update.perception-coef 0.1`); the learning rate is 3e-4, in Shisen-Sho 2e-4 |
 | {PPO} | the same, with a learning rate of 5e-5 and four updates a step |
 | {PERMUTED} | as GRPO, but rewards are permuted among the eight responses to a state |
 | {BLANK} | as GRPO, but all images are grey, also in evaluation |
@@ -127,17 +137,17 @@ Shisen-Sho and Swap with a supervised loss on the true board (`--update.percepti
 *Right responses* are sampled at temperature 1 in {states} held-out states; a right response is legal and, in 2048,
 merges tiles. *Greedy* is the most likely response. Whole games are {episodes} games on held-out seeds, sampled at
 temperature 1; an illegal answer costs a turn, and the same board is shown again. Intervals are 95% intervals over
-states or games. Seeds of a game share the base model, so their differences show the variation of what follows, not of
-the start.
+states or games. In 2048, each seed has its own base model; in Shisen-Sho and Swap, they share one, so that their
+differences show the variation of what follows, not of the start.
 
 ![right responses and whole games by arm](whole_games.png)
 
 {tables}
 
-In 2048, no move merges tiles in a fifth of the states, so greedy responses are hardly ever wrong from the start. In
-Shisen-Sho, the most likely response of the start lists all pairs and guesses, as most demonstrations do. GRPO makes it
-choose, and more carefully: it calls more pairs blocked that are free, and fewer free that are blocked
-([log](../log.md)).
+In 2048, no move merges tiles in a fifth of the states. Demonstrations say what merges, and then move at random; GRPO
+teaches the model to act on what it says. In Shisen-Sho, the most likely response of the start lists all pairs and
+guesses, as most demonstrations do. GRPO makes it choose, and more carefully: it calls more pairs blocked that are free,
+and fewer free that are blocked ([log](../log.md)).
 
 Grey images show what GRPO makes of this start without seeing: less than random play in 2048, and a sixth of right
 responses in Swap, where one and the same swap is legal in about a third of the states. Permuted rewards show what the
@@ -197,10 +207,16 @@ def common_args(name: str) -> tuple[str, ...]:
     return ("--preset", "tiny", "--games", name, *GAMES[name].args, *shared)
 
 
-def base_args(name: str) -> tuple[str, ...]:
+def base_stem(name: str, seed: int) -> str:
+    """Return the name of the folder of the base model that a seed's runs continue."""
+    return f"{name}-base-{GAMES[name].base_seeds[seed]}"
+
+
+def base_args(name: str, seed: int) -> tuple[str, ...]:
     """Return the options of the base model's run."""
+    seed_args = ("--seed", str(GAMES[name].base_seeds[seed]))
     lengths = ("--steps", "0", "--sft.steps", str(GAMES[name].base_steps))
-    return (*common_args(name), "--seed", "100", *lengths, "--evaluation.states", "0", "--evaluation.episodes", "0")
+    return (*common_args(name), *seed_args, *lengths, "--evaluation.states", "0", "--evaluation.episodes", "0")
 
 
 def arm_args(name: str, seed: int, arm: str) -> tuple[str, ...]:
@@ -229,7 +245,7 @@ def trained_arms(name: str, seed: int) -> list[str]:
 def run_arm(name: str, seed: int, arm: str, folder: Path) -> Results:
     """Train an arm and return its results; GRPO's run also has those of the start and of more SFT."""
     run = folder / file_stem(name, seed, arm)
-    train(run, *arm_args(name, seed, arm), "--model", str(folder / f"{name}-base" / "model"))
+    train(run, *arm_args(name, seed, arm), "--model", str(folder / base_stem(name, seed) / "model"))
     parts = {START: "before", MORE: "control", GRPO: "after"} if arm == GRPO else {arm: "after"}
     results = {}
     for title, part in parts.items():
@@ -382,9 +398,9 @@ def main(args: Sequence[str] | None = None) -> None:
         if arm in options.arms
     ]
     missing = [parts for parts in runs if not (options.results / f"{file_stem(*parts)}.json").exists()]
-    bases = dict.fromkeys(name for name, _, _ in missing)
+    bases = {base_stem(name, seed): base_args(name, seed) for name, seed, _ in missing}
     with ThreadPoolExecutor(options.jobs) as pool:
-        [*pool.map(lambda name: train(folder / f"{name}-base", *base_args(name)), bases)]
+        [*pool.map(lambda stem: train(folder / stem, *bases[stem]), bases)]
         [*pool.map(lambda parts: run(*parts), runs)]
     for name in options.games:
         once(options.results / f"{name}-baselines.json", lambda name=name: play_baselines(name))  # type: ignore[misc]

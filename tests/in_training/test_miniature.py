@@ -17,12 +17,12 @@ from vlmgym.training.tiny_vlm import train_tokenizer
 
 @pytest.mark.parametrize("game", GAMES)
 def test_arms_train_the_same_game_as_the_base_model(game: str) -> None:
-    base = read_config(base_args(game))
+    base = read_config(base_args(game, 0))
     assert (base.steps, base.sft.steps) == (0, GAMES[game].base_steps)
     for arm in (GRPO, PPO, PERMUTED):
-        config = read_config(arm_args(game, 3, arm))
+        config = read_config(arm_args(game, 0, arm))
         assert config.make_curriculum().games == base.make_curriculum().games
-        assert (config.sft.steps, config.sft.accuracy, config.steps) == (0, base.sft.accuracy, 80)
+        assert (config.sft.steps, config.sft.accuracy) == (0, base.sft.accuracy)
 
 
 def test_cells_of_a_board_are_single_tokens() -> None:
