@@ -50,7 +50,7 @@ def test_captions_name_changed_config_fields(path, watched):
     def overrides(name, level):
         return page.inner_text(f"[id='{name}'] .{level} .config-fields")
 
-    assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 5, shapes 5"
+    assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 6"
     assert overrides("2048", "perception-1") == "coordinates, similarity 0"
     assert overrides("geospot", "reasoning-3") == "the published setting"
     assert overrides("shisensho", "reasoning-3") == "the default", "published boards may have no solution"

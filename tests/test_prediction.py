@@ -154,7 +154,7 @@ def test_runs_record_predictions() -> None:
     assert summary.prediction_accuracy == summary.prediction_exact_match == pytest.approx(np.mean(parts))
     assert "of changed cells correct" in dict(summary_rows(summary))["prediction"]
     rewards = [turn.reward.total for turn in rescored(records[0], RewardConfig(prediction_weight=1.0)).turns]
-    assert rewards == [1.0 + part for part in parts[: len(rewards)]]
+    assert rewards == [turn.reward.game + part for turn, part in zip(records[0].turns, parts)]
 
 
 def test_where_predictions_are_asked_for() -> None:
