@@ -166,10 +166,10 @@ def gain(arms: Results, part: str, other: str) -> str:
 
 
 def paired(treated: Sequence[float], control: Sequence[float]) -> str:
-    """Format the mean difference of two arms in the same states, with its 95% interval."""
+    """Format the mean difference of two arms in the same states, with its 95% interval unless all are equal."""
     differences = np.subtract(treated, control, dtype=float)
-    low, high = confidence_interval([*map(float, differences)], unit_interval=False) or (np.nan, np.nan)
-    return f"{np.mean(differences):+.1%} ({low:+.1%} to {high:+.1%})"
+    interval = confidence_interval([*map(float, differences)], unit_interval=False)
+    return f"{np.mean(differences):+.1%}" + ("" if interval is None else " ({:+.1%} to {:+.1%})".format(*interval))
 
 
 def shown(result: Mapping[str, Any]) -> str:
