@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Show what RL adds: train a tiny vision-language model on moves of 2048, on a CPU, from scratch, in four minutes.
+# Show what RL adds: train a tiny vision-language model on moves of 2048, on a CPU, from scratch, in five minutes.
 #
 #     bash training/scripts/local_2048.sh                                       # the preset demo
 #     bash training/scripts/local_2048.sh --seed 7 --output-dir logs/seed7
