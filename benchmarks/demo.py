@@ -68,8 +68,12 @@ Gains of GRPO, paired by state:
 {gains}
 
 Demonstrations say what merges along rows and columns, and then move at random. GRPO teaches the model to act on what it
-says: that is the skill it adds. The coefficient of the supervised loss was chosen on seed 2, on which GRPO without it
-forgot how to read some boards (perception 94%).
+says: that is the skill it adds. Seeds differ in how far it comes in a minute: with seed 11, run once with
+`local_2048.sh` in two processes, 79.1% of sampled and 89.6% of greedy responses are right after GRPO, 54.9% and 72.5%
+after more SFT, and 54.5% and 75.8% at the start.
+
+The coefficient of the supervised loss was chosen on seed 2, on which GRPO without it forgot how to read some boards
+(perception 94%).
 """
 
 
