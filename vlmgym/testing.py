@@ -551,35 +551,30 @@ def check_skill(game: AnyGame, seeds: Seeds) -> None:
 
     Both play the same seeds, until the difference is clear, but no more than `SKILL_EPISODES`.
     """
-    differences, errors = list[float](), 0.0
+    differences, error = list[float](), 0.0
     for seed in range(SKILL_EPISODES):
-        oracle, legal = _oracle_score(game, seed), _random_legal_score(game, seed)
-        if oracle is None:
+        oracle = _score(game, seed, game.best_action)
+        legal = _score(game, seed, partial(choose, game, chooser=np.random.default_rng([seed, 4])))
+        if oracle is None or legal is None:
             return  # `check_oracle` notes it
         differences.append(oracle - legal)
         mean, stderr = mean_and_stderr(differences)
-        errors = stderr or 0.0
-        if len(differences) >= MIN_SKILL_EPISODES and mean > 3 * errors:
+        error = stderr or 0.0
+        if len(differences) >= MIN_SKILL_EPISODES and mean > 3 * error:
             return
     raise AssertionError(
-        f"the oracle scores only {mean:.3g} ± {errors:.2g} (standard error) more than random legal moves, in "
+        f"the oracle scores only {mean:.3g} ± {error:.2g} (standard error) more than random legal moves, in "
         f"{SKILL_EPISODES} episodes of {SKILL_TURNS} turns: give the game a score that separates them"
     )
 
 
-def _oracle_score(game: AnyGame, seed: int) -> float | None:
+def _score(game: AnyGame, seed: int, player: Callable[[Any], Any]) -> float | None:
+    """Play an episode of up to `SKILL_TURNS` turns; return its score, or None if the player gives up."""
     episode = Episode(game, seed)
     while episode.ended is None and episode.turn < SKILL_TURNS:
-        if (best := game.best_action(episode.state)) is None:
+        if (action := player(episode.state)) is None:
             return None
-        episode.act(best)
-    return episode.score
-
-
-def _random_legal_score(game: AnyGame, seed: int) -> float:
-    episode, chooser = Episode(game, seed), np.random.default_rng([seed, 4])
-    while episode.ended is None and episode.turn < SKILL_TURNS:
-        episode.act(choose(game, episode.state, chooser))
+        episode.act(action)
     return episode.score
 
 

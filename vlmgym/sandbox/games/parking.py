@@ -194,11 +194,17 @@ class Parking(BoardGame[ParkingState, Move]):
         side = canvas.width
         canvas.rectangle(0, 0, side, side, blend(GROUND, BLACK, 0.2))
         canvas.rectangle(1, 1, side - 2, side - 2, self.tint(GROUND))
-        if letter == "empty":
-            if is_exit:
-                canvas.text("EXIT", side * 0.43, side / 2, side * 0.22, self.tint(EXIT), angle=angle)
-                self._paint_gate(canvas)
-            return
+        if letter != "empty":
+            self._paint_vehicle(canvas, letter, joins, angle)
+        elif is_exit:
+            canvas.text("EXIT", side * 0.43, side / 2, side * 0.22, self.tint(EXIT), angle=angle)
+        if is_exit:
+            canvas.rectangle(side * 0.86, 0, side * 0.14, side, BLACK)
+            for i in range(4):
+                canvas.rectangle(side * 0.87, side * (0.02 + 0.25 * i), side * 0.13, side * 0.16, self.tint(EXIT))
+
+    def _paint_vehicle(self, canvas: Canvas, letter: str, joins: str, angle: float) -> None:
+        side = canvas.width
         colour = self.tint(RED if letter == "A" else OTHERS[ascii_uppercase.index(letter) % len(OTHERS)])
         edge, inner = side * 0.09, side * 0.13
         for inset, fill in ((edge, blend(colour, BLACK, 0.35)), (inner, colour)):
@@ -206,14 +212,6 @@ class Parking(BoardGame[ParkingState, Move]):
             right, bottom = (2 * side if "r" in joins else side - inset), (2 * side if "b" in joins else side - inset)
             canvas.rectangle(left, top, right - left, bottom - top, fill, radius=side * 0.2)
         canvas.text(letter, side / 2, side / 2, side * 0.32, self.tint(INK), angle=angle)
-        if is_exit:
-            self._paint_gate(canvas)
-
-    def _paint_gate(self, canvas: Canvas) -> None:
-        side = canvas.width
-        canvas.rectangle(side * 0.86, 0, side * 0.14, side, BLACK)
-        for i in range(4):
-            canvas.rectangle(side * 0.87, side * (0.02 + 0.25 * i), side * 0.13, side * 0.16, self.tint(EXIT))
 
     def cell_words(self, cell: tuple[str, str, bool]) -> str:
         return cell[0]

@@ -236,8 +236,13 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
 
 def certain_points(rules: SwapRules, tiles: Tiles, index: int) -> int:
     """Return the score of a swap if new tiles match no other tile."""
+    return _points(rules, tiles, index, blank_tiles())
+
+
+def blank_tiles() -> Callable[[int], Tiles]:
+    """Return a source of new tiles that match no other tile: -1, -2 and so on."""
     blanks = count(-1, -1)
-    return _points(rules, tiles, index, lambda number: [next(blanks) for _ in range(number)])
+    return lambda number: [next(blanks) for _ in range(number)]
 
 
 def _points(rules: SwapRules, tiles: Tiles, index: int, new: Callable[[int], Tiles]) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from vlmgym.sandbox.drawing.shapes import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, certain_points, search
+from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, blank_tiles, certain_points, search
 from vlmgym.sandbox.games.swap.lines import SearchedLine, search_line, search_lines
 
 Board = tuple[tuple[int, ...], ...]
@@ -167,10 +167,8 @@ class Swap(BoardGame[SwapState, Pair]):
 
         New tiles count as equal to no other tile.
         """
-        tiles, blanks = self._swapped(state.board, action), count(-1, -1)
-        self.rules.cascade(
-            tiles, self._indices(action), lambda number: [next(blanks) for _ in range(number)], MAX_ROUNDS
-        )
+        tiles = self._swapped(state.board, action)
+        self.rules.cascade(tiles, self._indices(action), blank_tiles(), MAX_ROUNDS)
         words = ("new" if tile < 0 else self.cell_words(tile) for tile in tiles)
         return "\n".join(map(", ".join, self.in_rows((*words,))))
 
