@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ GAINS = {
     "greedy, over the start": ("greedy", START),
 }
 """Kind of responses and other arm of each gain of GRPO."""
+CONTROL_CURVE = "control_curve.jsonl"
 PAGE = """\
 # What RL adds to a tiny model
 
@@ -104,7 +106,7 @@ def run_seed(seed: int, folder: Path, blank: bool) -> Results:
     train(demo, *common)
     results = {
         START: read_arm(demo, "before", SFT_CURVE),
-        MORE: read_arm(demo, "control", "control_curve.jsonl"),
+        MORE: read_arm(demo, "control", CONTROL_CURVE),
         GRPO: read_arm(demo, "after", CURVE),
     }
     start = ("--model", str(demo / "sft" / "step_000000" / "model"), "--sft.steps", "0", "--sft.control-steps", "0")
@@ -121,34 +123,44 @@ def run_seed(seed: int, folder: Path, blank: bool) -> Results:
     return results
 
 
-def read_arm(run: Path, part: str, curve: str | None) -> dict[str, Any]:
-    """Return the validation of a part of a run and, if it has a curve, the minutes of its training."""
+def read_arm(run: Path, part: str, curve: str) -> dict[str, Any]:
+    """Return the validation of a part of a run, and the minutes of its training."""
+    return read_part(run, part) | {"minutes": minutes_since_start(run / curve)[-1]}
+
+
+def read_part(run: Path, part: str) -> dict[str, Any]:
+    """Return the validation of a part of a run."""
     validation = read_validation(run)[part]
-    result = {"states": validation["states"], "greedy": validation["greedy"]}
-    if curve is None:
-        return result
-    rows = read_curve(run / curve)
+    return {"states": validation["states"], "greedy": validation["greedy"]}
+
+
+def minutes_since_start(curve: Path) -> list[float]:
+    """Return the minutes from the start of a training to each step or check."""
+    seconds = [row["seconds"] for row in read_curve(curve)]
     # The seconds of steps of RL are their own, those of checks of SFT are since its start.
-    return result | {"minutes": (sum(row["seconds"] for row in rows) if curve == CURVE else rows[-1]["seconds"]) / 60}
+    return [second / 60 for second in (accumulate(seconds) if curve.name == CURVE else seconds)]
 
 
 def read_validation(run: Path) -> Any:
     return json.loads((run / "result.json").read_text())["validation"]
 
 
+def read_seeds(folder: Path) -> dict[int, Results]:
+    """Read the results of all seeds in a folder."""
+    paths = sorted(folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+    return {int(path.stem): json.loads(path.read_text()) for path in paths}
+
+
 def write_page(folder: Path) -> Path:
     """Write the page and its image from all existing results; return the path of the page."""
-    results: dict[int, Results] = {
-        int(path.stem): json.loads(path.read_text())
-        for path in sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-    }
+    results = read_seeds(folder)
     rows, gains = [], []
     for seed, arms in results.items():
         for arm, result in arms.items():
             states, greedy = result["states"], result["greedy"]
             facts = [f"{states['perception']:.1%}", f"{states['format']:.1%}", f"{result['minutes']:.1f}"]
             rows.append([arm, str(seed), shown(states), shown(greedy), *facts])
-        gains.append([str(seed), *(gain(arms, part, other) for part, other in GAINS.values())])
+        gains.append([str(seed), *(gain(arms, part, GRPO, other) for part, other in GAINS.values())])
     draw(folder.with_suffix(".png"), results)
     text = PAGE.format(
         MORE=MORE,
@@ -164,9 +176,9 @@ def write_page(folder: Path) -> Path:
     return page
 
 
-def gain(arms: Results, part: str, other: str) -> str:
-    """Format the gain of GRPO over another arm in a kind of responses: sampled (`states`) or `greedy`."""
-    return paired(*(arms[arm][part]["successes"] for arm in (GRPO, other)))
+def gain(arms: Results, part: str, treated: str, control: str) -> str:
+    """Format the gain of an arm over another in a kind of responses: sampled (`states`) or `greedy`."""
+    return paired(*(arms[arm][part]["successes"] for arm in (treated, control)))
 
 
 def paired(treated: Sequence[float], control: Sequence[float]) -> str:

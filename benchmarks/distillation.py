@@ -20,7 +20,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.demo import GRPO, START, paired, read_arm, shown
+from benchmarks.demo import (
+    CONTROL_CURVE,
+    GRPO,
+    START,
+    gain,
+    minutes_since_start,
+    read_arm,
+    read_part,
+    read_seeds,
+    shown,
+)
 from benchmarks.learning.parts import COLOURS
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
@@ -30,7 +40,6 @@ from vlmgym.terminal import make_console, parse_options, reporting_errors
 SFT, DISTILL, BOTH = "SFT", "distillation", "distillation and GRPO"
 ARMS = (START, SFT, GRPO, DISTILL, BOTH)
 DISTILL_ARGS = {DISTILL: (), BOTH: ("--distill.reward-coef", "1")}
-CONTROL_CURVE = "control_curve.jsonl"
 COMMON = ("--preset", "demo", "--processes", "1", "--record-interval", "0", "--sft.control-steps", "0")
 TEACHER = ("--observation", "text", "--sft.accuracy", "1", "--sft.steps", "600", "--steps", "0", "--seed", "100")
 STUDENT = ("--sft.steps", "300", "--steps", "0", "--evaluation.states", "0")
@@ -107,7 +116,7 @@ def run_seed(seed: int, folder: Path) -> Results:
     grpo = folder / f"{seed}-grpo"
     train(grpo, *start, "--sft.accuracy", "1", "--sft.control-steps", "240")
     results = {
-        START: read_arm(grpo, "before", None),
+        START: read_part(grpo, "before"),
         SFT: read_arm(grpo, "control", CONTROL_CURVE) | {"reading": reading(grpo / CONTROL_CURVE)},
         GRPO: read_arm(grpo, "after", CURVE) | {"reading": reading(grpo / CURVE)},
     }
@@ -121,10 +130,8 @@ def run_seed(seed: int, folder: Path) -> Results:
 
 def reading(curve: Path) -> list[tuple[float, float]]:
     """Return the minutes since the start and the perception accuracy of each step or check."""
-    rows = read_curve(curve)
-    seconds = [row["seconds"] for row in rows]
-    minutes = np.array(seconds if curve.name == CONTROL_CURVE else np.cumsum(seconds)) / 60
-    return [(round(float(time), 4), round(row["perception"], 4)) for time, row in zip(minutes, rows)]
+    rows = zip(minutes_since_start(curve), read_curve(curve))
+    return [(round(minutes, 4), round(row["perception"], 4)) for minutes, row in rows]
 
 
 def minutes_to_read(result: Mapping[str, Any], arm: str) -> str:
@@ -138,10 +145,7 @@ def minutes_to_read(result: Mapping[str, Any], arm: str) -> str:
 
 def write_page(folder: Path) -> Path:
     """Write the page and its image from all existing results; return the path of the page."""
-    results: dict[int, Results] = {
-        int(path.stem): json.loads(path.read_text())
-        for path in sorted(folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
-    }
+    results = read_seeds(folder)
     rows, gains = [], []
     for seed, arms in results.items():
         for arm, result in arms.items():
@@ -149,7 +153,7 @@ def write_page(folder: Path) -> Path:
             minutes = ["", ""] if arm == START else [f"{result['minutes']:.1f}", minutes_to_read(result, arm)]
             rows.append([arm, str(seed), shown(states), shown(greedy), f"{states['perception']:.1%}", *minutes])
         gains += [
-            [str(seed), other, *(paired(*(arms[arm][part]["successes"] for arm in (DISTILL, other))) for part in PARTS)]
+            [str(seed), other, *(gain(arms, part, DISTILL, other) for part in ("states", "greedy"))]
             for other in (SFT, GRPO, BOTH)
         ]
     draw(folder.with_suffix(".png"), results)
@@ -167,10 +171,6 @@ def write_page(folder: Path) -> Path:
     page = folder.with_suffix(".md")
     page.write_text(wrapped(text), encoding="utf-8")
     return page
-
-
-PARTS = ("states", "greedy")
-"""Sampled and greedy responses."""
 
 
 def draw(path: Path, results: Mapping[int, Results]) -> None:
@@ -212,7 +212,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
     def teach() -> dict[str, Any]:
         train(folder / "teacher", *COMMON, *TEACHER)
-        return read_arm(folder / "teacher", "after", None)
+        return read_part(folder / "teacher", "after")
 
     if not all((results / f"{seed}.json").exists() for seed in options.seeds):
         once(results / "teacher.json", teach)

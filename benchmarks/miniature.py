@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, paired, read_validation, shown
+from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, gain, read_part, shown
 from benchmarks.learning.parts import COLOURS
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
@@ -249,9 +249,8 @@ def run_arm(name: str, seed: int, arm: str, folder: Path) -> Results:
     parts = {START: "before", MORE: "control", GRPO: "after"} if arm == GRPO else {arm: "after"}
     results = {}
     for title, part in parts.items():
-        validation = read_validation(run)[part]
         games = summarise(read_run(run / "evaluation" / part).episodes)
-        results[title] = {"states": validation["states"], "greedy": validation["greedy"], "games": games}
+        results[title] = read_part(run, part) | {"games": games}
     return results
 
 
@@ -312,7 +311,7 @@ def write_page(results: Path) -> Path:
                 rows.append([arm, str(seed), *cells, describe(result["games"][game.measure])])
             if GRPO not in arms:
                 continue
-            shares = [paired(*(arms[arm][part]["successes"] for arm in (GRPO, MORE))) for part in ("states", "greedy")]
+            shares = [gain(arms, part, GRPO, MORE) for part in ("states", "greedy")]
             played, control = (np.array(arms[arm]["games"][game.measure]) for arm in (GRPO, MORE))
             gains.append([game.title, str(seed), *shares, describe(played - control)])
         tables.append(table([game.title, "seed", "right responses", "greedy", "perception", game.label], rows))

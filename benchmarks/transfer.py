@@ -78,16 +78,14 @@ Share of cells of {first} that are read in five [skins](../evaluating.md), of wh
 
 ![cells read in new games and skins, by number of games](transfer.png)
 
-{conclusion}
-"""
-CONCLUSION = """\
 Variety helps somewhat in new games: with as few demonstrations of them, models that know 4 or 16 games read more of
 their cells than one that knows only lights out, which does no better than a random model. 16 games are hardly better
 than 4. Without demonstrations of a game, no model reads its board.
 
 In new skins, 4 games do about as well as lights out alone. With 16, which leave lights out a sixteenth of the batches,
 models are misled more, most by a photographed screen. Lights out alone with as few batches, more batches, larger
-models, other orders of games, and training in several skins were not tried."""
+models, other orders of games, and training in several skins were not tried.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +166,6 @@ def write_page(folder: Path) -> Path:
             ["games", "cells read, before", "legal, before", "cells read, after", "legal, after"], new_games
         ),
         skins_table=table(["games", *SKINS], skins),
-        conclusion=CONCLUSION,
     )
     page = folder.with_suffix(".md")
     page.write_text(wrapped(text), encoding="utf-8")
