@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from vlmgym.curriculum import Curriculum
-from vlmgym.errors import GameError, UsageError, VlmgymError
+from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.live_log import LiveLog
 from vlmgym.evaluation.progress import LiveProgress, call_in_order
@@ -33,7 +33,7 @@ from vlmgym.rollout.runner import (
     total_episodes,
 )
 from vlmgym.rollout.settings import RunSettings
-from vlmgym.runs.files import LineLog, OutputError, json_bytes, replace_file, writing
+from vlmgym.runs.files import LineLog, json_bytes, replace_file, writing
 from vlmgym.runs.record import (
     CurriculumRecord,
     DifficultyRecord,
@@ -51,7 +51,6 @@ from vlmgym.runs.record import (
 )
 from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_name, open_run, read_texts
-from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
 from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for, open_pool
@@ -363,6 +362,8 @@ def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Cons
     missing = [call for call in wanted if not call[0].exists()]
     if not missing:
         return
+    from vlmgym.evaluation.video import write_stored_video  # imports imageio
+
     with writing(run.folder.videos):
         run.folder.videos.mkdir(exist_ok=True)
 
@@ -370,19 +371,7 @@ def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Cons
         if error is not None:
             console.print(f"no video: {error}", soft_wrap=True)
 
-    call_in_order(workers, _write_video, missing, report, label="Encoding videos ...", console=console)
-
-
-def _write_video(path: Path, episode: StoredEpisode) -> str | None:
-    """Write a video; return the error of a game that cannot draw it."""
-    from vlmgym.evaluation.video import write_stored_video
-
-    try:
-        with game_errors(episode.game, episode.seed, None, UsageError, OutputError):
-            write_stored_video(path, episode)
-    except GameError as error:
-        return str(error)
-    return None
+    call_in_order(workers, write_stored_video, missing, report, label="Encoding videos ...", console=console)
 
 
 def copy_results(run: StoredRun, script: ScriptFolder, summary: RunSummary) -> list[Path]:

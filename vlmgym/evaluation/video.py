@@ -11,9 +11,11 @@ from typing import Any
 import imageio.v3 as imageio
 import numpy as np
 
-from vlmgym.runs.files import replace_file
+from vlmgym.errors import GameError, UsageError
+from vlmgym.runs.files import OutputError, replace_file
 from vlmgym.runs.record import EpisodeRecord, recorded_action, recorded_states
 from vlmgym.runs.store import StoredEpisode
+from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
@@ -60,11 +62,16 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord) -> Non
     replace_file(path, video)
 
 
-def write_stored_video(path: Path, stored: StoredEpisode) -> None:
-    """Load a record and write its video; runs in worker processes."""
-    episode = stored.read()
-    with stored.named():
-        write_video(path, episode.game.game(), episode)
+def write_stored_video(path: Path, stored: StoredEpisode) -> str | None:
+    """Load a record and write its video in a worker process; return the error of a game that cannot draw it."""
+    try:
+        with game_errors(stored.game, stored.seed, None, UsageError, OutputError):
+            episode = stored.read()
+            with stored.named():
+                write_video(path, episode.game.game(), episode)
+    except GameError as error:
+        return str(error)
+    return None
 
 
 def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator[ImageArray]:

@@ -67,9 +67,10 @@ def check_num_workers(name: str, num_workers: object, backend: object = "process
 def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
     """Return the requested number of workers, by default one per core, but at most one per task.
 
-    The default is 0 in a daemonic process, such as a worker of `multiprocessing.Pool`, which cannot start others.
+    The default is 0 for a single task, which no other could run beside, and in a daemonic process, such as a worker of
+    `multiprocessing.Pool`, which cannot start others.
     """
-    default = 0 if multiprocessing.current_process().daemon else available_cores()
+    default = 0 if num_tasks == 1 or multiprocessing.current_process().daemon else available_cores()
     return min(default if num_workers is None else num_workers, num_tasks)
 
 
