@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.learning.parts import COLOURS
+from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
 from vlmgym.pages.training import CURVE, SFT_CURVE, read_curve
@@ -201,18 +201,11 @@ def draw(path: Path, results: Mapping[int, Results]) -> None:
         for number, arms in enumerate(results.values()):
             if arm not in arms:
                 continue
-            x, states = place + 0.14 * (number - (len(results) - 1) / 2), arms[arm]["states"]
-            low, high = states["success_ci"]
-            axes.plot([x, x], [low, high], color=COLOURS[place], lw=1.4)
-            axes.plot(x, states["success"], "o", ms=5, color=COLOURS[place])
-            axes.plot(x, arms[arm]["greedy"]["success"], "o", ms=5, mfc="none", color=COLOURS[place], alpha=0.7)
+            draw_arm(axes, place + 0.14 * (number - (len(results) - 1) / 2), arms[arm], COLOURS[place])
     axes.set_xticks(range(len(ARMS)), [arm.replace(", ", ",\n") for arm in ARMS])
     axes.set_xlim(-0.5, len(ARMS) - 0.5)
-    axes.set_ylim(0, 1.02)
-    axes.yaxis.set_major_formatter("{x:.0%}")
+    style_shares(axes)
     axes.set_title("right responses, each point a seed: sampled (filled) and greedy (empty)", loc="left", fontsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, axis="y")
     figure.savefig(path)
 
 

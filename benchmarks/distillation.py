@@ -31,7 +31,7 @@ from benchmarks.demo import (
     read_seeds,
     shown,
 )
-from benchmarks.learning.parts import COLOURS
+from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
 from vlmgym.pages.training import CURVE, read_curve
@@ -180,10 +180,7 @@ def draw(path: Path, results: Mapping[int, Results]) -> None:
     for place, arm in enumerate(ARMS):
         colour = COLOURS[place]
         for number, arms in enumerate(results.values()):
-            x, states = place + 0.16 * (number - (len(results) - 1) / 2), arms[arm]["states"]
-            bars.plot([x, x], states["success_ci"], color=colour, lw=1.4)
-            bars.plot(x, states["success"], "o", ms=5, color=colour)
-            bars.plot(x, arms[arm]["greedy"]["success"], "o", ms=5, mfc="none", color=colour, alpha=0.7)
+            draw_arm(bars, place + 0.16 * (number - (len(results) - 1) / 2), arms[arm], colour)
             if arm != START:
                 curves.plot(
                     *np.array(arms[arm]["reading"]).T, color=colour, lw=1.2, alpha=0.7, label=None if number else arm
@@ -194,10 +191,7 @@ def draw(path: Path, results: Mapping[int, Results]) -> None:
     curves.set_xlabel("minutes", fontsize=9)
     curves.legend(frameon=False, fontsize=8, loc="lower right")
     for axes in (bars, curves):
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter("{x:.0%}")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, axis="y")
+        style_shares(axes)
     figure.savefig(path)
 
 

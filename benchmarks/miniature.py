@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, gain, read_part, shown
-from benchmarks.learning.parts import COLOURS
+from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
 from vlmgym.errors import UsageError
@@ -354,14 +354,12 @@ def draw(path: Path, stored: Mapping[str, Mapping[int, Results]]) -> None:
                     x = arms.index(arm) + 0.14 * (number - (len(seeds) - 1) / 2)
                     colour = COLOURS[ARMS.index(arm)]
                     if row == 0:
-                        mean, interval = result["states"]["success"], result["states"]["success_ci"]
-                        axes.plot(x, result["greedy"]["success"], "o", ms=5, mfc="none", color=colour, alpha=0.7)
-                    else:
-                        values = result["games"][game.measure]
-                        mean, interval = np.mean(values), confidence_interval(values, unit_interval=False)
-                    if interval is not None:
-                        axes.plot([x, x], [*interval], color=colour, lw=1.4)
-                    axes.plot(x, mean, "o", ms=5, color=colour)
+                        draw_arm(axes, x, result, colour)
+                        continue
+                    values = result["games"][game.measure]
+                    if interval := confidence_interval(values, unit_interval=False):
+                        axes.plot([x, x], interval, color=colour, lw=1.4)
+                    axes.plot(x, np.mean(values), "o", ms=5, color=colour)
             axes.set_xticks(
                 range(len(arms)),
                 [
@@ -372,8 +370,7 @@ def draw(path: Path, stored: Mapping[str, Mapping[int, Results]]) -> None:
             axes.tick_params(axis="x", labelsize=8)
             axes.set_xlim(-0.5, max(len(arms), 1) - 0.5)
             if row == 0:
-                axes.set_ylim(0, 1.02)
-                axes.yaxis.set_major_formatter("{x:.0%}")
+                style_shares(axes)
             axes.set_title(f"{game.title}\n{title}" if row == 0 else title, loc="left", fontsize=9)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.25, axis="y")

@@ -20,7 +20,7 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.demo import START, paired
-from benchmarks.learning.parts import COLOURS
+from benchmarks.learning.parts import COLOURS, share, style_shares
 from benchmarks.learning.running import once, train_here
 from benchmarks.markdown import table, wrapped
 from vlmgym.errors import UsageError
@@ -291,12 +291,6 @@ MEASURES = (("sampled", "right"), ("greedy", "right"), ("sampled", "perception")
 """Decoding and skill of each column of differences."""
 
 
-def share(values: Sequence[float]) -> str:
-    """Format a share of right responses and its 95% interval."""
-    interval = confidence_interval(values, unit_interval=True) or (np.nan, np.nan)
-    return "{:.1%} ({:.1%} to {:.1%})".format(float(np.mean(values)), *interval)
-
-
 def draw(path: Path, stored: Mapping[str, Mapping[str, Mapping[int, Measured]]]) -> None:
     """Draw right responses above, and cells read and predicted below, a column per game, each point a seed."""
     figure = Figure(figsize=(1 + 3.4 * len(stored), 6.0), dpi=120, layout="constrained")
@@ -314,13 +308,10 @@ def draw(path: Path, stored: Mapping[str, Mapping[str, Mapping[int, Measured]]])
                 below.plot(x, np.mean(after_legal(of_seed)), "s", ms=5, mfc="none", color=colour)
         above.set_title(f"{GAMES[name].title}\nright: sampled (filled), greedy (empty)", loc="left", fontsize=9)
         below.set_title("cells read (points), predicted (squares)", loc="left", fontsize=9)
-        above.set_ylim(0, 1.02)
         for axes in (above, below):
             axes.set_xticks(range(len(ARMS)), ARMS, fontsize=8)
             axes.set_xlim(-0.5, len(ARMS) - 0.5)
-            axes.yaxis.set_major_formatter("{x:.0%}")
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25, axis="y")
+            style_shares(axes)
     figure.savefig(path)
 
 

@@ -21,12 +21,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.learning.parts import COLOURS
+from benchmarks.learning.parts import COLOURS, share, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.drawing.skins import SkinName, apply_skin
-from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
 from vlmgym.training.engine.actor import Actor
@@ -172,12 +171,6 @@ def write_page(folder: Path) -> Path:
     return page
 
 
-def share(values: Sequence[float]) -> str:
-    """Format a mean and its 95% interval."""
-    low, high = confidence_interval(values, unit_interval={*values} <= {0.0, 1.0}) or (np.nan, np.nan)
-    return f"{np.mean(values):.1%} ({low:.1%} to {high:.1%})"
-
-
 def draw(path: Path, results: Sequence[Results]) -> None:
     """Draw the cells read by number of games, each point a seed: in new games on the left, in skins on the right."""
     figure = Figure(figsize=(9.6, 3.6), dpi=120, layout="constrained")
@@ -189,10 +182,7 @@ def draw(path: Path, results: Sequence[Results]) -> None:
             axes.plot(range(len(counts)), means.T, "o", color=colour, ms=4)
         axes.set_xticks(range(len(counts)), counts)
         axes.set_xlabel("games trained on", fontsize=9)
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter("{x:.0%}")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, axis="y")
+        style_shares(axes)
         axes.legend(frameon=False, fontsize=8)
     games.set_title("cells read in new games", loc="left", fontsize=10)
     skins.set_title(f"cells of {GAMES[0]} read in skins", loc="left", fontsize=10)
