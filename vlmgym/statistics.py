@@ -99,6 +99,17 @@ class Share(BaseModel):
 def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
     """Compute the share sum(counts) / sum(totals) of observations in clusters, such as the turns of episodes.
 
+    Args:
+        counts: Number of observations with the property, for each cluster.
+        totals: Number of observations in each cluster; at least one must be above 0.
+    """
+    count = sum(counts)
+    return Share(count=count, share=count / sum(totals), interval=clustered_interval(counts, totals))
+
+
+def clustered_interval(counts: Sequence[float], totals: Sequence[float]) -> tuple[float, float]:
+    """Compute the interval of a share of observations in clusters.
+
     The Wilson interval is that of the effective number of observations: their number over the design effect, which is
     the variance of the ratio of sums between clusters over the variance of as many independent observations, and at
     least 1 (Dean and Pagano, 2015). It also falls by the squared ratio of the normal quantile to that of Student's t,
@@ -106,8 +117,8 @@ def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
     single cluster or a share of 0 or 1, a whole cluster counts as one observation. Clusters of one are independent.
 
     Args:
-        counts: Number of observations with the property, for each cluster.
-        totals: Number of observations in each cluster; at least one must be above 0.
+        counts: Observations with the property in each cluster, which need not be whole.
+        totals: Observations in each cluster; at least one must be above 0.
     """
     total, clusters = sum(totals), sum(map(bool, totals))
     p = sum(counts) / total
@@ -118,7 +129,7 @@ def clustered_share(counts: Sequence[int], totals: Sequence[int]) -> Share:
         quantile = 0.5 + LEVEL / 2
         effective = total / max(1.0, variance * total / (p * (1 - p)))
         effective *= float(ndtri(quantile) / stdtrit(clusters - 1, quantile)) ** 2
-    return Share(count=sum(counts), share=p, interval=wilson(p * effective, effective))
+    return wilson(p * effective, effective)
 
 
 def difference_name(first: str, second: str) -> str:

@@ -20,7 +20,7 @@ from vlmgym.runs.record import EpisodeRecord, GameRecord
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import step_infos
-from vlmgym.statistics import clustered_share, confidence_interval
+from vlmgym.statistics import clustered_interval, confidence_interval
 from vlmgym.terminal import make_console
 
 
@@ -34,6 +34,9 @@ class RepeatsConfig(RunsOptions):
     """A table, or JSON with a list of results."""
 
 
+Interval = tuple[float, float]
+
+
 @dataclass(frozen=True)
 class Repeats:
     """Results of a policy that played the same seeds of a game several times.
@@ -45,9 +48,11 @@ class Repeats:
         samples: Number of runs, that is of episodes per seed.
         mean: Mean score.
         interval: Confidence interval of the mean, which allows for seeds with different expected scores: Student's t
-            from the means of the seeds, or that of `clustered_share` for scores of 0 and 1. None if it is not defined.
+            from the means of the seeds, or `clustered_interval` for scores of 0 and 1. None if it is not defined.
         best_of: Expected best score of k episodes with the same seed, by k. For scores of 0 and 1, this is pass@k.
         worst_of: Expected worst score of k episodes with the same seed, by k. For scores of 0 and 1, this is pass^k.
+        best_intervals: Confidence interval of each `best_of`, like `interval`.
+        worst_intervals: Confidence interval of each `worst_of`.
         between_seeds: Variance of the expected score between seeds.
         within_seeds: Variance of the score between episodes with the same seed; None with one run.
         efficiency: Mean, over solved episodes, of the fewest actions that solve them divided by the actions taken; None
@@ -59,9 +64,11 @@ class Repeats:
     seeds: int
     samples: int
     mean: float
-    interval: tuple[float, float] | None
+    interval: Interval | None
     best_of: dict[int, float]
     worst_of: dict[int, float]
+    best_intervals: dict[int, Interval | None]
+    worst_intervals: dict[int, Interval | None]
     between_seeds: float
     within_seeds: float | None
     efficiency: float | None
@@ -74,10 +81,10 @@ class Repeats:
         return self.within_seeds / total
 
 
-def best_of(scores: NDArray[np.float64], k: int) -> float:
-    """Return the expected highest of k scores drawn without replacement, averaged over seeds.
+def best_of(scores: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+    """Return the expected highest of k scores of each seed, drawn without replacement.
 
-    For scores of 0 and 1, this is the unbiased estimate of pass@k by Chen et al. (2021,
+    For scores of 0 and 1, their mean is the unbiased estimate of pass@k by Chen et al. (2021,
     https://arxiv.org/abs/2107.03374); the best of k negated scores is the negated worst, for which it is pass^k of Yao
     et al. (2024, https://arxiv.org/abs/2406.12045).
 
@@ -87,7 +94,8 @@ def best_of(scores: NDArray[np.float64], k: int) -> float:
     """
     samples = scores.shape[1]
     highest = [math.comb(rank, k - 1) / math.comb(samples, k) for rank in range(samples)]  # chance of each rank
-    return float((np.sort(scores, axis=1) @ highest).mean())
+    values: NDArray[np.float64] = np.sort(scores, axis=1) @ highest
+    return values
 
 
 def variances(scores: NDArray[np.float64]) -> tuple[float, float | None]:
@@ -143,6 +151,9 @@ def _repeats(runs: Sequence[SavedRun], game: GameRecord, success: float | None) 
     if success is not None:
         scores = (scores >= success).astype(float)
     ks = sorted({*(2**power for power in range(len(runs).bit_length())), len(runs)})
+    best = {k: best_of(scores, k) for k in ks}
+    worst = {k: 0.0 - best_of(-scores, k) for k in ks}
+    shares = success is not None
     between, within = variances(scores)
     efficiencies = [
         efficiency
@@ -156,20 +167,26 @@ def _repeats(runs: Sequence[SavedRun], game: GameRecord, success: float | None) 
         seeds=len(seeds),
         samples=len(runs),
         mean=float(scores.mean()),
-        interval=_interval(scores, success is not None),
-        best_of={k: best_of(scores, k) for k in ks},
-        worst_of={k: 0.0 - best_of(-scores, k) for k in ks},
+        interval=_interval(scores.mean(axis=1), len(runs), shares),
+        best_of={k: float(values.mean()) for k, values in best.items()},
+        worst_of={k: float(values.mean()) for k, values in worst.items()},
+        best_intervals={k: _interval(values, len(runs) / k, shares) for k, values in best.items()},
+        worst_intervals={k: _interval(values, len(runs) / k, shares) for k, values in worst.items()},
         between_seeds=between,
         within_seeds=within,
         efficiency=float(np.mean(efficiencies)) if efficiencies else None,
     )
 
 
-def _interval(scores: NDArray[np.float64], shares: bool) -> tuple[float, float] | None:
-    """Return the interval of the mean over seeds; `shares` if scores are 0 or 1 by definition."""
+def _interval(values: NDArray[np.float64], size: float, shares: bool) -> Interval | None:
+    """Return the interval of the mean over seeds.
+
+    Values that are shares by definition count as shares of `size` observations, which is n / k for all k of n samples:
+    their variance is at most that of n / k independent observations (Hoeffding, 1948).
+    """
     if shares:
-        return clustered_share(scores.sum(axis=1).astype(int).tolist(), [scores.shape[1]] * len(scores)).interval
-    return confidence_interval(scores.mean(axis=1).tolist(), unit_interval=False)
+        return clustered_interval((values * size).tolist(), [size] * len(values))
+    return confidence_interval(values.tolist(), unit_interval=False)
 
 
 def _efficiency(record: GameRecord, episode: EpisodeRecord) -> float | None:
@@ -194,31 +211,35 @@ def _shortest(game: Game[Any, Any], seed: int) -> int | None:
     return episode.turn
 
 
-def repeats_table(results: Sequence[Repeats], success: float | None) -> PageTable:
-    """Make a table with a row for each game and policy."""
-    rows = []
+def repeats_tables(results: Sequence[Repeats], success: float | None) -> list[PageTable]:
+    """Make a table with a row for each game and policy, and one of the best and worst of several samples, if any."""
+    means, extremes = [], []
     for result in results:
-        k = result.samples
-        low, high = result.interval or (None, None)
-        share = result.sampling_share
-        rows.append(
+        name, share = f"{result.game}, {result.policy}", result.sampling_share
+        means.append(
             (
-                f"{result.game}, {result.policy}",
-                f"{result.seeds} x {k}",
-                f"{result.mean:.4g}" + ("" if low is None else f" ({low:.4g} to {high:.4g})"),
-                ", ".join(f"{value:.4g}" for value in result.best_of.values()),
-                ", ".join(f"{value:.4g}" for value in result.worst_of.values()),
+                name,
+                f"{result.seeds} x {result.samples}",
+                _shown(result.mean, result.interval),
                 "" if share is None else f"{share:.0%}",
                 "" if result.efficiency is None else f"{result.efficiency:.0%}",
             )
         )
-    ks = sorted({k for result in results for k in result.best_of})
+        for k in [*result.best_of][1:]:  # the best of one is the mean
+            best = _shown(result.best_of[k], result.best_intervals[k])
+            extremes.append((name, f"{k}", best, _shown(result.worst_of[k], result.worst_intervals[k])))
     scored = "scores" if success is None else f"1 for a score of at least {success:g}, else 0"
-    note = f"Mean of {scored}, with a 95% interval over seeds. Best and worst of k episodes with the same seed, for k "
-    note += f"= {', '.join(map(str, ks))}: for scores of 0 and 1, these are pass@k and pass^k. Sampling: share of the "
-    note += "variance that is not due to the seeds. Efficiency: fewest actions / actions taken, in solved episodes."
-    columns = ("", "seeds x samples", "mean", "best of k", "worst of k", "sampling", "efficiency")
-    return PageTable("Repeats", columns, rows, note)
+    note = f"Means of {scored}, with 95% intervals over seeds. Sampling: share of the variance that is not due to the "
+    note += "seeds. Efficiency: fewest actions / actions taken, in solved episodes."
+    tables = [PageTable("Repeats", ("", "seeds x samples", "mean", "sampling", "efficiency"), means, note)]
+    if extremes:
+        note = "Of k episodes with the same seed: for scores of 0 and 1, best is pass@k and worst is pass^k."
+        tables.append(PageTable("Best and worst of k", ("", "k", "best of k", "worst of k"), extremes, note))
+    return tables
+
+
+def _shown(value: float, interval: Interval | None) -> str:
+    return f"{value:.4g}" + ("" if interval is None else " ({:.4g} to {:.4g})".format(*interval))
 
 
 def repeats(config: RepeatsConfig) -> list[Repeats]:
@@ -228,7 +249,7 @@ def repeats(config: RepeatsConfig) -> list[Repeats]:
     if config.format == "json":
         print(json.dumps([asdict(result) | {"sampling_share": result.sampling_share} for result in results], indent=2))
     else:
-        table = repeats_table(results, config.success)
-        console.print(table.rich())
-        console.print(table.note)
+        for table in repeats_tables(results, config.success):
+            console.print(table.rich())
+            console.print(table.note)
     return results
