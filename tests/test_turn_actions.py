@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import vlmgym
 from vlmgym.cli.main import main
-from vlmgym.errors import ParseError
 from vlmgym.evaluation import open_run
 from vlmgym.sandbox.answers.cells import Cells
 from vlmgym.sandbox.core.board_game import BoardGame
@@ -54,12 +53,30 @@ def test_a_click_names_the_cell_under_it(x: int, y: int, size: int, coordinates:
     game = make_game("lightsout", interface="click", size=size, coordinates=coordinates, rows=5, columns=4)
     geometry = game.painter.geometry  # type: ignore[attr-defined]
     cell = geometry.cell_at(x * size // 1000, y * size // 1000)
-    if cell is None:
-        with pytest.raises(ParseError, match="is not on the board"):
-            game.answer.parse(f"({x}, {y})")
-    else:
-        assert game.answer.parse(f"{x}, {y}") == cell
-        assert game.answer.parse(game.answer.format(cell)) == cell
+    action = game.answer.parse(f"{x}, {y}")
+    assert action == cell if cell is not None else game.answer.format(action) == f"({x}, {y})"
+    assert game.answer.parse(game.answer.format(action)) == action
+
+
+@pytest.mark.parametrize("game", CLICKED)
+def test_a_click_off_the_board_is_an_illegal_action(game: str) -> None:
+    """The outcome, its reward and the end are those of a cell off the board; the feedback names the point."""
+    for point in ("(0, 0)", "(1000, 1000)", "(1280, 40)", "(-3, 500)"):
+        click, text = (vlmgym.Episode(game, 3, interface=interface) for interface in ("click", "text"))
+        clicked = click.respond(f"<answer>{' '.join([point] * click.game.answer.clicks)}</answer>")
+        named = text.respond(f"<answer>{' '.join(['(50, 50)'] * text.game.answer.clicks)}</answer>")
+        assert clicked.outcome is named.outcome is Outcome.ILLEGAL
+        assert clicked.feedback == named.feedback.replace("(50, 50)", f"the point {point}")
+        assert (clicked.game, clicked.terminated) == (named.game, named.terminated)
+        assert f"was not played: the point {point} is outside the" in click.prompt
+        assert "feedback names cells as (row, column)" in click.prompt
+
+
+def test_actions_before_a_click_off_the_board_are_played() -> None:
+    episode = vlmgym.Episode("lightsout", 3, interface="click", actions_per_turn=2)
+    scored = episode.respond("<answer>(500, 500); (0, 0)</answer>")
+    assert scored.outcome is Outcome.ILLEGAL
+    assert scored.feedback.startswith("only the first 1 of 2 actions were played, because the point (0, 0) is outside")
 
 
 @pytest.mark.parametrize("seed", range(5))

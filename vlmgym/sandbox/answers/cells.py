@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Protocol
 
 from gymnasium import spaces
 
-from vlmgym.errors import IllegalAction, ParseError
+from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 
 Cell = tuple[int, int]
@@ -102,8 +103,12 @@ class Cells(Answer[tuple[int, ...]]):
         rows, columns = self.config.rows, self.config.columns
         for cell in cells:
             if not (0 <= cell[0] < rows and 0 <= cell[1] < columns):
-                raise IllegalAction(f"{format_cells(cell, self.origin)} is outside the {rows} x {columns} board")
+                raise IllegalAction(f"{self._named(cell)} is outside the {rows} x {columns} board")
         return cells
+
+    def _named(self, cell: Cell) -> str:
+        """Name a cell off the board as the answer did."""
+        return format_cells(cell, self.origin)
 
 
 class Geometry(Protocol):
@@ -119,14 +124,16 @@ class Geometry(Protocol):
 class Clicks(Cells):
     """Points of the image to click on, `(x, y)`, from 0 to `SCALE` from the left and from the top.
 
-    The action is that of the cells at these points. Reads the same spellings as `Cells`.
+    The action is that of the cells at these points; a point (x, y) off the board has the cell (`OFF_BOARD` - y,
+    `OFF_BOARD` - x), which no board has. Reads the same spellings as `Cells`.
     """
 
     names_points = True
 
     def __init__(self, cells: Cells, geometry: Geometry, size: int) -> None:
         """Create the kind of answer for a board whose image has `size` x `size` pixels."""
-        super().__init__(cells.clicks, cells.noun, cells.verbs)
+        noun = cells.noun.replace(" and of ", " and ")  # `Cells` writes "the coordinates of" before it
+        super().__init__(cells.clicks, noun, cells.verbs)
         self.form = " ".join(["(x, y)"] * self.clicks)
         self.config, self._geometry, self._size = cells.config, geometry, size
 
@@ -139,23 +146,31 @@ class Clicks(Cells):
 
     def parse(self, text: str) -> tuple[int, ...]:
         numbers = self._read(text, "point")
-        cells = []
-        for point in zip(numbers[::2], numbers[1::2]):
-            cell = self._geometry.cell_at(*(number * self._size // SCALE for number in point))
-            if cell is None:
-                raise ParseError(f"the point {format_cells(point)} is not on the board")
-            cells.append(cell)
-        return self.clicked(cells)
+        return tuple(chain(*map(self._cell_at, zip(numbers[::2], numbers[1::2]))))
+
+    def _cell_at(self, point: tuple[int, int]) -> Cell:
+        x, y = point
+        cell = self._geometry.cell_at(x * self._size // SCALE, y * self._size // SCALE)
+        return cell or (OFF_BOARD - y, OFF_BOARD - x)
 
     def format(self, action: tuple[int, ...]) -> str:
-        """Write the centres of the cells: `(125, 80)`."""
-        boxes = [self._geometry.cell_box(*cell) for cell in zip(action[::2], action[1::2])]
-        centres = [(x + width / 2, y + height / 2) for x, y, width, height in boxes]
-        return format_cells([round(number * SCALE / self._size) for centre in centres for number in centre])
+        """Write the centres of the cells: `(125, 80)`; a point off the board stays as it is."""
+        return format_cells([*chain(*map(self._point_of, zip(action[::2], action[1::2])))])
+
+    def _point_of(self, cell: Cell) -> tuple[int, int]:
+        if cell[0] < 0:
+            return OFF_BOARD - cell[1], OFF_BOARD - cell[0]
+        x, y, width, height = self._geometry.cell_box(*cell)
+        return round((x + width / 2) * SCALE / self._size), round((y + height / 2) * SCALE / self._size)
+
+    def _named(self, cell: Cell) -> str:
+        return f"the point {format_cells(self._point_of(cell))}"
 
 
 SCALE = 1000
 """Points of clicks are in thousandths of the image's side, as vision-language models give them."""
+OFF_BOARD = -10_000
+"""Below all coordinates that answers can have, which are four digits with a sign."""
 
 
 def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
