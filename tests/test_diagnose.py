@@ -136,7 +136,7 @@ def test_planted_defects_are_attributed(name: str, tmp_path: Path) -> None:
     assert {path.stages for path in flawless.paths} == {("right", "legal", "best", "best")}
 
     misread = diagnosed(tmp_path / "misread", game, Misreader())
-    assert set(causes(misread)) <= {"see", "repeat"}
+    assert set(causes(misread)) <= {"see", "unjudged", "repeat"}
     assert misread.causes["see"].count > 0.1 * misread.turns
     assert misread.rates["board stated right"].share < 0.2
     legal = misread.rates["legal on the stated board"]
@@ -165,6 +165,21 @@ def test_turns_without_a_stated_board_are_unclear(tmp_path: Path) -> None:
     assert result.causes["unparsable"].count == turns_with(tmp_path / "image", Outcome.UNPARSABLE)
     described = diagnosed(tmp_path / "text", game, Silent(), observation="text")
     assert set(causes(described)) == {"know", "unparsable"}, "the prompt describes the board"
+    assert "board stated right" not in result.rates.keys() | described.rates.keys()
+    unknown = diagnosed(tmp_path / "unknown", make_game("rotation"), Player(), 2)
+    assert {path.stages[:3] for path in unknown.paths} == {("not known", "not known", "not known")}
+
+
+@pytest.mark.parametrize("name", ["parking", "pegs"])
+def test_answers_to_wrong_boards_that_no_state_has_are_unjudged(name: str, tmp_path: Path) -> None:
+    class Blind(Player):
+        def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
+            return compose("a unicorn", "", game.answer.format(illegal_move(game, state, rng)))
+
+    result = diagnosed(tmp_path / "blind", make_game(name, size=200), Blind(), 2)
+    assert set(causes(result)) <= {"unjudged", "repeat"}
+    assert result.rates["board stated right"].share == 0
+    assert "legal on the stated board" not in result.rates
 
 
 def test_returns_to_earlier_states_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 An answer is judged twice: on the board that the response states in `<perception>`, and on the true one. An answer that
 fits the stated board but not the true one is a mistake in seeing; any other mistake is one in the rules or in planning.
+Where no board is stated, or the answer cannot be judged on a wrong one, the turn has no such cause.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1, parse_response
 from vlmgym.sandbox.core.reward import PARTLY, Outcome
 from vlmgym.statistics import LEVEL, Share, clustered_share
 
-Cause = Literal["none", "see", "know", "plan", "repeat", "unparsable", "unclear"]
+Cause = Literal["none", "see", "know", "plan", "repeat", "unparsable", "unjudged", "unclear"]
 CAUSES: Mapping[Cause, str] = {
-    "see": "the stated board is wrong: the answer is better there, or it cannot be judged",
+    "see": "the stated board is wrong, and the answer is better there",
     "know": "illegal on the stated board, too",
     "plan": "legal, but not best on the stated board",
     "repeat": "the same invalid answer again",
     "unparsable": "no readable answer",
-    "unclear": "no board stated to judge by",
+    "unjudged": "the stated board is wrong, and the answer cannot be judged there",
+    "unclear": "no board stated that can be checked",
 }
 """Causes of wrong turns."""
 STAGES = ("see", "know", "plan", "act")
@@ -61,9 +63,10 @@ class TurnDiagnosis(NamedTuple):
         seed: Seed of the episode.
         turn: Number of the turn, from 1.
         seen: Whether the stated board is the true one; None if none is stated, or there is no ground truth.
-        stated: Worth of the answer on the stated board; None if it is unparsable, or the board not a possible one. If
-            the board is wrong, a legal answer is compared with the oracle's only where it is `WORSE` on the true board,
-            because oracles take long on boards that play does not lead to.
+        stated: Worth of the answer on the stated board, or on the true one if none is stated, but the prompt described
+            it. None if the answer is unparsable, no board is known, or the game cannot have it. If the board is wrong,
+            a legal answer is compared with the oracle's only where it is `WORSE` on the true board, because oracles
+            take long on boards that play does not lead to.
         true: Worth of the answer on the true board; None if it is unparsable.
         after_invalid: Whether the answer of the turn before was invalid, and the state has not changed.
         repeated: Whether this is the same invalid answer again.
@@ -88,7 +91,7 @@ class TurnDiagnosis(NamedTuple):
     @property
     def path(self) -> tuple[str, str, str, str]:
         """Result of each of the `STAGES`."""
-        see = {None: "not stated", True: "right", False: "wrong"}[self.seen]
+        see = {None: "not known", True: "right", False: "wrong"}[self.seen]
         if self.stated is None:
             know = plan = "not known"
         else:
@@ -239,10 +242,10 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
     last, earlier = "", set[str]()
     for state, turn in zip(recorded_states(game, episode), episode.turns):
         actions = [] if turn.action is None else game.recorded_actions(turn.action)
-        seen, stated, true = _seen(turn, episode), None, None
+        seen, stated, true = _seen(turn), None, None
         if actions:
             true = Worth.ILLEGAL if turn.outcome is Outcome.ILLEGAL else judge.worth(state, actions)
-            if seen:
+            if seen or (seen is None and episode.prompts.has_descriptions):
                 stated = true
             elif seen is False:
                 try:
@@ -283,19 +286,16 @@ def _cause(seen: bool | None, stated: Worth | None, true: Worth | None, repeated
     if true is None:
         return "unparsable"
     if stated is None:
-        return "unclear" if seen is None else "see"
+        return "unclear" if seen is None else "unjudged"
     if stated > true:
         return "see"
     return "know" if stated is Worth.ILLEGAL else "plan"
 
 
-def _seen(turn: TurnRecord, episode: EpisodeRecord) -> bool | None:
-    """Return whether the board is stated as it is; True if it is not stated, but the prompt described it."""
-    if turn.reward.perception_exact is None:
-        return None
-    if states_perception(turn.response):
-        return turn.reward.perception_exact == 1.0
-    return True if episode.prompts.has_descriptions else None
+def _seen(turn: TurnRecord) -> bool | None:
+    """Return whether the board is stated as it is; None if it is not stated, or there is no ground truth."""
+    exact = turn.reward.perception_exact
+    return None if exact is None or not states_perception(turn.response) else exact == 1.0
 
 
 def _stated_state(game: Game[Any, Any], state: Any, response: str) -> Any:

@@ -29,7 +29,7 @@ NOTE = (
     "Best means as good as the oracle's move; legal means not compared with it. Intervals are 95% Wilson intervals, "
     "adjusted for the correlation of turns within episodes."
 )
-RESULTS = ("right", "best", "legal", "worse", "wrong", "illegal", "repeated", "unparsable", "not known", "not stated")
+RESULTS = ("right", "best", "legal", "worse", "wrong", "illegal", "repeated", "unparsable", "not known")
 """Results of the stages, in the order in which the flow picture stacks them."""
 
 
