@@ -255,6 +255,7 @@ def test_right_responses_with_false_statements_are_counted() -> None:
         make_turns(1.0, right=right, statements=statements)
         for right, statements in ((True, none), (True, true), (True, false), (False, false), (True, None))
     ]
+    assert [turn.reasoning_accuracy for (turn,) in episodes] == [None, 1, 2 / 3, 2 / 3, None]
     assert group_metrics(range(5), episodes)["misreasoned"] == 1 / 2
     assert group_metrics(range(1), episodes[3:4])["misreasoned"] == 0
     assert "misreasoned" not in group_metrics(range(2), [episodes[0], episodes[4]])

@@ -19,9 +19,10 @@ from transformers import AutoModelForImageTextToText
 
 from tests.in_training.runs import EPISODES, NO_EPISODES, QUICK, SFT, SMALL, VARIANTS, curve, main, read, rollouts
 from tests.in_training.tiny import TOLERANCE, make_actor
+from tests.test_training_core import make_turns
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
-from vlmgym.runs.record import EpisodeRecord
+from vlmgym.runs.record import EpisodeRecord, StatementsRecord
 from vlmgym.terminal import make_console
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import roll_out
@@ -32,7 +33,7 @@ from vlmgym.training.evaluation import evaluate_model
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
 from vlmgym.training.states import SFT_STREAM, EpisodeRollout, start_rollouts
-from vlmgym.training.trainer import Trainer
+from vlmgym.training.trainer import Trainer, turn_metrics
 from vlmgym.training.validation import check_gate, validation_episodes
 
 CHANCE: Any = importlib.import_module("benchmarks.learning.chance")
@@ -228,6 +229,14 @@ def test_a_game_at_two_levels_is_evaluated_at_both(model: Path, tmp_path: Path) 
     for folder, game in zip(("before", "before-2"), games):
         (line,) = (tmp_path / folder / "episodes.jsonl").read_text().splitlines()
         assert EpisodeRecord.model_validate_json(line).game.config["goal"] == game.config.goal
+
+
+def test_steps_average_the_shares_of_true_statements() -> None:
+    counts = [(3, 3, None), (4, 2, 1), (0, 0, None)]
+    records = [StatementsRecord(checked=checked, true=true, first_false=first) for checked, true, first in counts]
+    turns = [make_turns(1.0, right=True, statements=statements)[0] for statements in (*records, None)]
+    assert turn_metrics(turns)["reasoning"] == 0.75
+    assert "reasoning" not in turn_metrics(turns[2:])
 
 
 def test_the_sft_gate_uses_no_validation_states(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

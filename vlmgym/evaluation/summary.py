@@ -30,8 +30,7 @@ def turn_values(turn: TurnRecord) -> dict[str, float]:
     """Return the values of a turn that are averaged over turns, by name, without those that it does not have."""
     names = ("format", "perception", "perception_exact", "prediction", "prediction_exact")
     values = {name: value for name in names if (value := getattr(turn.reward, name)) is not None}
-    if (statements := turn.statements) is not None and statements.checked:
-        share = statements.true / statements.checked
+    if (share := turn.reasoning_accuracy) is not None:
         values |= {"reasoning": share, "reasoning_exact": float(share == 1)}
     return values
 

@@ -144,6 +144,12 @@ class TurnRecord(_Record):
         """True if the action was played and the game rewarded it."""
         return self.outcome is Outcome.PLAYED and self.reward.game > 0
 
+    @property
+    def reasoning_accuracy(self) -> float | None:
+        """Fraction of true statements; None without statements that can be checked."""
+        statements = self.statements
+        return statements.true / statements.checked if statements is not None and statements.checked else None
+
 
 _allowed_data: set[str] = set()
 _PATH = re.compile(r"[/\\~]|\.[A-Za-z]\w*$")

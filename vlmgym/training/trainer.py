@@ -380,13 +380,15 @@ def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator
 
 
 def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
-    """Average the reward, its format, perception and prediction, and compute the fraction of turns played."""
+    """Average the reward, its parts, and the fraction of true statements, and compute the fraction of turns played."""
     perception = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
     prediction = [turn.reward.prediction for turn in turns if turn.reward.prediction is not None]
+    reasoning = [turn.reasoning_accuracy for turn in turns if turn.reasoning_accuracy is not None]
     return {
         "reward": float(np.mean([turn.reward.total for turn in turns])),
         "format": float(np.mean([turn.reward.format for turn in turns])),
         **({"perception": float(np.mean(perception))} if perception else {}),
         **({"prediction": float(np.mean(prediction))} if prediction else {}),
+        **({"reasoning": float(np.mean(reasoning))} if reasoning else {}),
         "played": float(np.mean([turn.outcome == "played" for turn in turns])),
     }

@@ -304,12 +304,14 @@ class VlmgymTrainer(RayPPOTrainer):
 
 
 def response_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
-    """Compute the mean of each reward part and the fraction of each outcome over the responses of episodes."""
+    """Compute the mean of each reward part, of the share of true statements, and the fraction of each outcome."""
     turns, metrics = [turn for episode in episodes for turn in episode.record.turns], {}
-    for part in ("total", "game", "format", "perception", "perception_exact", "prediction", "prediction_exact"):
-        parts = [getattr(turn.reward, part) for turn in turns]
-        if values := [value for value in parts if value is not None]:
-            metrics[f"{prefix}/{part}"] = float(np.mean(values))
+    names = ("total", "game", "format", "perception", "perception_exact", "prediction", "prediction_exact")
+    parts = {name: [getattr(turn.reward, name) for turn in turns] for name in names}
+    parts["reasoning"] = [turn.reasoning_accuracy for turn in turns]
+    for name, part in parts.items():
+        if values := [value for value in part if value is not None]:
+            metrics[f"{prefix}/{name}"] = float(np.mean(values))
     for outcome in Outcome:
         metrics[f"{prefix}/{outcome.value}"] = float(np.mean([turn.outcome == outcome for turn in turns]))
     return metrics
