@@ -84,7 +84,8 @@ class Answer(ABC, Generic[ActionT]):
         elif isinstance(space, spaces.MultiDiscrete):
             value = space.start + rng.integers(space.nvec)
         else:
-            space = deepcopy(space)  # sampling mutates a space
+            is_nested = isinstance(space, (spaces.Dict, spaces.Tuple))
+            space = deepcopy(space) if is_nested else copy(space)  # sampling changes the random state of a space
             space.seed(int(rng.integers(2**31)))
             value = space.sample()
         action: ActionT = self.to_action(value)
