@@ -1,10 +1,12 @@
 """Shared fixtures and hooks. Hypothesis has no deadlines, because they would measure the machine, not the code."""
 
 import importlib
+import inspect
 import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -93,10 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_plots() -> Iterator[None]:
-    """Do not plot curves in this process: plotting takes longer than playing a few turns."""
+def quick_commands() -> Iterator[None]:
+    """Do not plot curves in this process, and parse the source of options once: both take longer than a few turns."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vlmgym.evaluation.curves.draw_curves", lambda *_: b"")
+        patch.setattr("inspect.getsource", cache(inspect.getsource))
         yield
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 import vlmgym
 from benchmarks.suites import FreezeConfig, freeze
@@ -19,6 +20,8 @@ from vlmgym.runs.record import EpisodeRecord, RunRecord, now, versions
 from vlmgym.sandbox.core.prompt import PromptConfig
 
 GAME = vlmgym.make_game("2048", size=64)
+CHARACTERS = st.characters(exclude_categories=["Cs"])
+"""All characters but surrogates; `st.text()` takes seconds to list those that can be encoded."""
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tests.api_server import GAME, GOOD, UP, ApiServer, as_json, completion, first, play, refusal, well_behaved
 from tests.commands import BARE
+from tests.playing import CHARACTERS
 from vlmgym.policies.openai.client import Retryable, read_completion
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
@@ -152,9 +153,11 @@ def test_strange_responses_are_recorded_verbatim(run, tmp_path):
     assert "\x1b[2J" not in done.out + done.err
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.lists(inner)
-       | st.dictionaries(st.sampled_from(["choices", "message", "content", "error", "usage", "refusal",
-                                          "finish_reason", "prompt_tokens", "reasoning"]), inner)))  # fmt: skip
+FIELDS = ("choices", "message", "content", "error", "usage", "refusal", "finish_reason", "prompt_tokens", "reasoning")
+VALUES = st.none() | st.booleans() | st.floats() | st.integers() | st.text(CHARACTERS)
+
+
+@given(st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS), inner)))
 def test_any_json_body(data):
     with contextlib.suppress(Retryable):
         reply = read_completion(json.dumps(data).encode(), str)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from playwright.sync_api import expect
 
 from tests.browser import EVIL, WAIT, canvas, choose, pixels, rows, shows, turn
-from tests.playing import save_run
+from tests.playing import CHARACTERS, save_run
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
@@ -195,7 +195,7 @@ def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
     assert "not included in any score: 8 not started. Means cover 2 of 10 episodes." in banner
 
 
-@given(st.text() | st.sampled_from([EVIL, "</ScRiPt>", "]]>", "&lt;"]))
+@given(st.text(CHARACTERS) | st.sampled_from([EVIL, "</ScRiPt>", "]]>", "&lt;"]))
 def test_json_on_the_page_has_no_markup(text):
     written = safe_json({"text": text, "none": float("nan")})
     assert not set("<>&\u2028\u2029") & set(written)

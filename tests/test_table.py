@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import vlmgym
-from tests.playing import edited
+from tests.playing import CHARACTERS, edited
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
@@ -127,7 +127,7 @@ def test_latex_escapes_special_characters(runs, printed, tmp_path):
     assert "{[}2cm" in body
 
 
-@given(st.text(min_size=1, max_size=30))
+@given(st.text(CHARACTERS, min_size=1, max_size=30))
 def test_text_in_csv(name):
     (row,) = csv.DictReader(io.StringIO(csv_lines([{"model": name, "mean": -1.5}])))
     line = one_line(name)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vlmgym import make_game
 from vlmgym.errors import ParseError
 from vlmgym.sandbox.answers.choice import Directions
 from vlmgym.sandbox.core import response_format
@@ -260,4 +259,4 @@ def test_check_game_accepts_ids_classes_and_games() -> None:
     levels: Sequence[tuple[int, int]] = [(2, 5)]
     assert check_game("2048", levels=levels, seeds=(3,)) == []
     with pytest.raises(AssertionError, match="identity fails"):
-        check_game(SameId(make_game("2048").config), levels=levels, seeds=(3,))
+        check_game(SameId(Config2048(size=128, rows=3, columns=3)), levels=levels, seeds=(3,))
