@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
@@ -112,8 +113,13 @@ def messages_of(body: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
 def images_of(body: dict[str, Any]) -> list[ImageArray]:
     """Decode the images of a request, in order."""
     urls = [part["image_url"]["url"] for _, parts in messages_of(body) for part in parts if part["type"] == "image_url"]
-    files = [io.BytesIO(base64.b64decode(url.partition("base64,")[2])) for url in urls]
-    return [np.asarray(Image.open(file).convert("RGB")) for file in files]
+    return [*map(_decode, urls)]
+
+
+@lru_cache(maxsize=16)
+def _decode(url: str) -> ImageArray:
+    file = io.BytesIO(base64.b64decode(url.partition("base64,")[2]))
+    return np.asarray(Image.open(file).convert("RGB"))
 
 
 def shrunk(image: ImageArray) -> ImageArray:

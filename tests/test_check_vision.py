@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,11 +20,22 @@ from vlmgym.evaluation.vision import FAULTS, Finding, check_vision
 from vlmgym.policies import make_policy
 from vlmgym.policies.base import ModelPolicy
 from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
+from vlmgym.sandbox.games.canary import Canary
 
 
 def mostly_slow(values: Iterable[Any]) -> list[Any]:
     """Mark all values but every fourth as slow: a check takes a second."""
     return [pytest.param(value, marks=pytest.mark.slow if n % 4 else ()) for n, value in enumerate(values)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def draw_once() -> Iterator[None]:
+    """Draw each image once: all checks with the same seed show the same ones."""
+    draw = Canary.images
+    drawn = cache(lambda config, state: draw(Canary(config), state))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Canary, "images", lambda game, state: drawn(game.config, state))
+        yield
 
 
 def check(model: Behaviour, seed: int = 0) -> tuple[list[Finding], int]:
