@@ -28,8 +28,11 @@ settings.register_profile("vlmgym", deadline=None, max_examples=25)
 settings.load_profile("vlmgym")
 
 
-LONGEST = ("vllm", "test_easyr1", "test_ray")
-"""Test groups that take minutes. They start first, so that no process is still busy with one at the end."""
+LONGEST = (
+    *("vllm", "test_easyr1", "test_vllm", "test_ray", "test_packages", "test_openai_failures", "test_vector"),
+    *("test_view", "test_conformance", "test_docs", "test_leaderboard", "test_doc_code", "test_scripts"),
+)
+"""Test groups that take longest. They start first, so that no process is still busy with one at the end."""
 
 
 NEEDED = {

@@ -27,7 +27,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 ADAPTERS = [path.stem for path in sorted((ROOT / "vlmgym" / "integrations").glob("[!_]*.py"))]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packages")]
+pytestmark = pytest.mark.slow
 
 
 def run(command: Sequence[object], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
