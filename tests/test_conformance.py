@@ -29,9 +29,9 @@ OTHER_FIELDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def short_episodes() -> Iterator[None]:
-    """Check fewer states and actions per episode, because there are many games."""
+    """Check fewer episodes, states and actions, because there are many games."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("TURNS", 4), ("ACTIONS", 100), ("ORACLE_TURNS", 4)):
+        for name, value in (("TURNS", 4), ("ACTIONS", 100), ("ORACLE_TURNS", 4), ("MIN_SKILL_EPISODES", 4)):
             patch.setattr(testing, name, value)
         yield
 
