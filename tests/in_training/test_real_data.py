@@ -12,14 +12,13 @@ import shlex
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.colours import encoded
-from tests.hub_server import Hub, serving_hub
+from tests.hub_server import serving_hub
 from tests.in_training.runs import HERE, NO_EPISODES, QUICK, main, read
 
 ROOT = Path(__file__).parents[2]
@@ -117,10 +116,39 @@ def write_textvqa(root: Path) -> None:
         write_parquet(path, rows, {"image": {"_type": "Image"}})
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    with serving_hub(tmp_path / "hub") as found:
-        yield found
+SECTIONS = {"OSV-5M": write_osv5m, "NLVR2": write_nlvr2, "TextVQA": write_textvqa}
+
+
+@pytest.fixture(scope="module")
+def logs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run the commands of all sections, and return the folder of their runs."""
+    folder, pasted = tmp_path_factory.mktemp("documented"), ""
+    stand_ins = {
+        " --steps 1500": "",
+        " --games ": " --size 96 --games ",
+        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.toml"), *NO_EPISODES]),
+        "--episodes 500 --max-tokens 1024": f"--episodes {ROWS['held out']} --max-tokens 8 --workers 0",
+        REAL_MODEL: str(model),
+    }
+    for section in SECTIONS:
+        *documented, _ = commands(section)  # the last one is for EasyR1
+        own = "".join(f"{command.removeprefix(COMMAND)}\n" for command in documented if command.startswith(COMMAND))
+        assert own.count("data check ") == 2
+        pasted += own
+    for part, stand_in in stand_ins.items():
+        pasted = pasted.replace(part, stand_in)
+    with serving_hub(folder / "hub") as hub:
+        for write in SECTIONS.values():
+            write(hub.root)
+        environment = {**os.environ, **hub.environment, "PYTHONPATH": str(ROOT), "VLMGYM_CACHE": str(folder / "cache")}
+        environment.pop("HF_HUB_OFFLINE", None)
+        program = [sys.executable, "-c", RUN_ALL]
+        done = subprocess.run(
+            program, input=pasted, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
+        )
+    assert done.returncode == 0, f"{pasted}\n{done.stdout}\n{done.stderr}"
+    assert done.stdout.count(" 0 bad") == pasted.count("data check ")
+    return folder / "logs"
 
 
 def questions(run: Path, pattern: str) -> list[Any]:
@@ -130,32 +158,9 @@ def questions(run: Path, pattern: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("section", "write"), [("OSV-5M", write_osv5m), ("NLVR2", write_nlvr2), ("TextVQA", write_textvqa)]
-)
-def test_documented_commands(model: Path, hub: Hub, tmp_path: Path, section: str, write: Any) -> None:
-    write(hub.root)
-    stand_ins = {
-        " --steps 1500": "",
-        " --games ": " --size 96 --games ",
-        "--preset 1x80gb": shlex.join(["--preset", str(HERE / "quick.toml"), *NO_EPISODES]),
-        "--episodes 500 --max-tokens 1024": f"--episodes {ROWS['held out']} --max-tokens 8 --workers 0",
-        REAL_MODEL: str(model),
-    }
-    *documented, _ = commands(section)  # the last one is for EasyR1
-    pasted = "".join(f"{command.removeprefix(COMMAND)}\n" for command in documented if command.startswith(COMMAND))
-    for part, stand_in in stand_ins.items():
-        pasted = pasted.replace(part, stand_in)
-    environment = {**os.environ, **hub.environment, "PYTHONPATH": str(ROOT), "VLMGYM_CACHE": str(tmp_path / "cache")}
-    environment.pop("HF_HUB_OFFLINE", None)
-    program = [sys.executable, "-c", RUN_ALL]
-    done = subprocess.run(
-        program, input=pasted, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 0, f"{pasted}\n{done.stdout}\n{done.stderr}"
-    assert done.stdout.count(" 0 bad") == pasted.count("data check ") == 2
+@pytest.mark.parametrize("section", SECTIONS)
+def test_documented_commands(logs: Path, section: str) -> None:
     name = section.lower().replace("-", "")
-    logs = tmp_path / "logs"
     before, after = (questions(logs / f"{name}-{when}", "episodes.jsonl") for when in ("before", "after"))
     assert before == after
     assert {state["row"]["index"] for state in after} == set(range(ROWS["held out"])), "each row is asked once"
