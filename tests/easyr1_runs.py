@@ -67,7 +67,7 @@ def evaluate_exported(export: list[str], checkpoint: Path, baseline: Path, folde
     def run(*command: str | Path) -> str:
         environment = variables(OUT=str(folder / "out"), VLLM_CACHE_ROOT=str(folder / "cache"))
         done = subprocess.run(
-            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False
+            [*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         return done.stdout

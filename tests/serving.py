@@ -18,7 +18,7 @@ import pytest
 
 from tests.training import VARIABLES, training_python
 
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 """Time limit for starting, in seconds; starting takes 40 to 70 s on two idle cores."""
 CONTEXT = 4096
 """Context length of the server in tokens."""

@@ -39,7 +39,7 @@ def test_models_are_served_evaluated_and_compared(tiny_checkpoint: Path, tmp_pat
     run_training("-m", "vlmgym.training.tiny_vlm", "qwen3_5", str(qwen3_5), "--no-tied")
     with no_process_left() as mark:
         process = start(tmp_path, mark, qwen3_5, tiny_checkpoint, "2", *GAME)
-        output, _ = process.communicate(timeout=500)
+        output, _ = process.communicate(timeout=900)
     assert process.returncode == 0, output[-3000:]
     for name in ("trained", "baseline"):
         run = read_run(RunFolder(tmp_path / "out" / name))

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.processes import no_process_left, processes, read_proc
-from tests.serving import Server, variables
+from tests.serving import START_SECONDS, Server, variables
 from tests.training import ROOT, TRAIN, run_training, training_python
 from vlmgym.evaluation import RunFolder, read_run
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
@@ -33,7 +33,7 @@ VLLM += ['{"enforce_eager": true, "max_num_seqs": 16, "limit_mm_per_prompt": {"i
 def evaluation(program: Sequence[str], *args: str, code: int = 0) -> str:
     """Run an evaluation, check its exit code and return its standard error."""
     done = subprocess.run(
-        [*program, *args], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=300, check=False
+        [*program, *args], cwd=ROOT, env=variables(), capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == code, done.stderr
     return done.stderr
@@ -48,7 +48,7 @@ def records(folder: Path) -> Mapping[tuple[str, int], EpisodeRecord]:
     return {record.key: record for record in read_run(RunFolder(folder)).episodes}
 
 
-def check_turns(turns: Sequence[TurnRecord]) -> None:
+def check_turns(turns: Sequence[TurnRecord], shortest: int = 200) -> None:
     """Check that all turns are unparsable, and have a finish reason, token counts and a latency."""
     for turn in turns:
         assert turn.outcome == "unparsable"
@@ -56,7 +56,7 @@ def check_turns(turns: Sequence[TurnRecord]) -> None:
         assert turn.completion_tokens is not None
         assert (turn.completion_tokens == TOKENS) == (turn.finish_reason == "length")
         assert turn.prompt_tokens is not None
-        assert 200 < turn.prompt_tokens < 450
+        assert shortest < turn.prompt_tokens < 450
         assert turn.latency is not None
 
 
@@ -121,41 +121,22 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
             )
 
 
-def test_vllm_plays_qwen2_5_vl(tmp_path: Path) -> None:
+def test_qwen2_5_vl_plays_until_vllm_dies(tmp_path: Path) -> None:
+    """Questions with a special token fail alone, and finished episodes are kept."""
     model, out = tmp_path / "model", tmp_path / "run"
     run_training("-m", "vlmgym.training.tiny_vlm", "qwen2_5_vl", str(model), "--no-tied")
-    evaluation(
-        serving_vlmgym(), "2048", *VLLM, "--model", str(model), *SAME, "--max-turns", "2", "--output-dir", str(out)
-    )
-    for record in records(out).values():
-        check_turns(record.turns)
-
-
-@pytest.mark.parametrize("policy", [VLLM, ["--policy", "transformers"]], ids=["vllm", "transformers"])
-def test_a_question_with_a_special_token_fails_alone(policy: list[str], tiny_checkpoint: Path, tmp_path: Path) -> None:
-    questions = ["Which colour is it?", "What does the tag <|image_pad|> mean?", "Which shape is it?"]
-    rows = []
-    for number, question in enumerate(questions):
-        Image.new("RGB", (64, 64), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")
-        rows.append(json.dumps({"image": f"{number}.png", "question": question, "answer": "red"}) + "\n")
-    (tmp_path / "rows.jsonl").write_text("".join(rows))
-    options = [*policy, "--model", str(tiny_checkpoint), "--max-tokens", str(TOKENS), "--size", "96", "--all-rows"]
-    options += ["--config", f"data={tmp_path / 'rows.jsonl'}", "--workers", "1", "--videos", "0", "--no-report"]
-    evaluation(serving_vlmgym(), "vqa", *options, "--output-dir", str(tmp_path / "run"), code=1)
-    played = sorted(records(tmp_path / "run").values(), key=lambda record: record.status)
-    assert [record.status for record in played] == ["ended", "ended", "error"]
-    assert played[-1].score is None
-    assert played[-1].end_reason == "the prompt contains <|image_pad|>, a special token of the model"
-
-
-def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    args = ["2048", *VLLM, "--model", str(tiny_checkpoint), "--max-model-len", "1024", *SAME, "--output-dir", str(out)]
+    Image.new("RGB", (64, 64), (80, 0, 0)).save(tmp_path / "image.png")
+    asked = ("Which colour has shape {}?", "Is shape {} red?", "What does the tag <|image_pad|> mean for shape {}?")
+    rows = [{"image": "image.png", "question": asked[n % 3].format(n), "answer": "red"} for n in range(600)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    args = ["vqa", "--config", f"data={tmp_path / 'rows.jsonl'}", "--all-rows", *VLLM, "--model", str(model)]
+    args += ["--max-tokens", str(TOKENS), "--size", "96", "--workers", "1", "--videos", "0", "--no-report"]
+    args += ["--max-model-len", "1024", "--concurrency", "2", "--output-dir", str(out)]
     with no_process_left() as mark:
-        command = [*mark, *serving_vlmgym(), *args, "--max-turns", "3", "--episodes", "500", "--concurrency", "2"]
+        command = [*mark, *serving_vlmgym(), *args]
         with subprocess.Popen(command, cwd=ROOT, env=variables(), stderr=subprocess.PIPE, text=True) as run:
-            until = time.monotonic() + 240
-            while not (out / "episodes.jsonl").exists() or not (out / "episodes.jsonl").read_bytes():
+            until = time.monotonic() + START_SECONDS
+            while not (out / "episodes.jsonl").exists() or (out / "episodes.jsonl").read_bytes().count(b"\n") < 12:
                 assert run.poll() is None
                 assert time.monotonic() < until
                 time.sleep(0.1)
@@ -169,7 +150,10 @@ def test_run_ends_and_keeps_episodes_when_vllm_dies(tiny_checkpoint: Path, tmp_p
     assert run.returncode == 1
     assert "error: vLLM died" in stderr
     assert f"--resume {out}" in stderr
-    finished = [record for record in records(out).values() if record.score is not None]
-    assert finished
+    played = list(records(out).values())
+    finished = [record for record in played if record.score is not None]
+    assert len(finished) >= 3
     for record in finished:
-        check_turns(record.turns)
+        check_turns(record.turns, shortest=20)
+    errors = {record.end_reason for record in played if record.status == "error"}
+    assert "the prompt contains <|image_pad|>, a special token of the model" in errors
