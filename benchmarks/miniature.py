@@ -181,7 +181,7 @@ class Options:
     seeds: tuple[int, ...] = SEEDS
     """Training seeds."""
     arms: tuple[str, ...] = (GRPO, PERMUTED, BLANK, PPO)
-    """Runs, of which GRPO's includes more SFT. Other runs than GRPO's only have seed 0."""
+    """Runs, of which GRPO's includes more SFT. PPO is only run in 2048, with seed 0."""
     jobs: int = 2
     """Games and seeds to run in parallel."""
     output_dir: Path = Path("logs/miniature")
@@ -238,8 +238,8 @@ def file_stem(name: str, seed: int, arm: str) -> str:
 
 
 def trained_arms(name: str, seed: int) -> list[str]:
-    """List the arms that are trained with a seed: the controls only with the first, PPO only in 2048."""
-    return [GRPO, *([PERMUTED, BLANK, *([PPO] if name == "2048" else [])] if seed == 0 else [])]
+    """List the arms that are trained with a seed: PPO only in 2048, with the first."""
+    return [GRPO, PERMUTED, BLANK, *([PPO] if name == "2048" and seed == 0 else [])]
 
 
 def run_arm(name: str, seed: int, arm: str, folder: Path) -> Results:
