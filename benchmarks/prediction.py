@@ -45,7 +45,7 @@ SEEDS = (0, 1, 2)
 STATES = 192
 RL = ("--sft.steps", "0", "--batch-size", "128", "--steps", "40", "--update.lr", "3e-4", "--update.schedule", "cosine")
 BASE = (
-    *("--steps", "0", "--sft.steps", "1500"),
+    *("--steps", "0"),
     *("--settings", "sft.target=0.95", "sft.check_interval=50", "sft.random_turns=0"),
 )
 """The base model reads 95% of the cells, so that rewards can still improve perception."""
@@ -59,11 +59,13 @@ class Game:
         title: Title in tables and figures.
         right: What a right response does.
         args: Options of `vlmgym train`.
+        base_steps: Maximum number of batches of demonstrations of the base model.
     """
 
     title: str
     right: str
     args: tuple[str, ...]
+    base_steps: int = 1500
 
 
 GAMES = {
@@ -80,6 +82,7 @@ GAMES = {
             "prompt=Write the board, a move that brings a tile closer to its goal, and the board after it.",
             *("--states.moves", "0", "0"),
         ),
+        base_steps=3000,
     ),
     "sokoban": Game(
         "Sokoban on 6x6",
@@ -89,6 +92,7 @@ GAMES = {
             "prompt=Write the room, a move that pushes the box onto the target, and the room after it.",
             *("--size", "192", "--rollout.max-tokens", "150", "--states.moves", "20", "20", "--states.mover", "oracle"),
         ),
+        base_steps=3000,
     ),
 }
 PAGE = """\
@@ -123,14 +127,18 @@ share the base model, so they do not show how much another start would change:
 {conclusion}
 """
 CONCLUSION = """\
-In 2048, no reward changes how often a response is right, as far as the intervals can show. Rewarding predictions makes
-sampled predictions more accurate, and rewarding both also makes perception more accurate; rewarding perception alone
-does not show. The intervals are not corrected for the number of comparisons. Even sampled predictions only approach the
-greedy ones of the start, which no reward improves in these few steps: GRPO makes certain what demonstrations taught,
-and they taught prediction poorly.
+In 2048, a move slides many tiles, and the start predicts poorly. Rewarding predictions makes sampled ones more
+accurate, and rewarding both also makes perception more accurate, but no reward changes how often a sampled response is
+right, as far as the intervals can show. Even sampled predictions only approach the greedy ones of the start, which no
+reward improves in these few steps: GRPO makes certain what demonstrations taught.
 
-Other weights, longer runs, a start that predicts well, and responses without `<prediction>` were not compared. A reward
-for true statements of the reasoning was not tried."""
+In sliding tiles, a move changes two cells, and the start predicts nine of ten. GRPO without further rewards makes
+perception and prediction slightly worse; each reward improves both, and greedy predictions beyond the start's. Right
+responses gain one or two points, in some rows just outside the intervals, which are not corrected for the number of
+comparisons. Rewarding perception or prediction alone does about the same: both need the board to be read.
+
+Other weights, longer runs and responses without `<prediction>` were not compared. Sokoban on 6x6 was not trained by
+RL: after 750 batches of demonstrations, its base model read 69% of the cells, as after 450."""
 MISSING = """
 ## Not run
 
@@ -175,7 +183,7 @@ def common_args(name: str) -> tuple[str, ...]:
 
 def base_args(name: str) -> tuple[str, ...]:
     """Return the options of the base model's run."""
-    return (*common_args(name), "--seed", "100", *BASE)
+    return (*common_args(name), "--seed", "100", "--sft.steps", str(GAMES[name].base_steps), *BASE)
 
 
 def arm_args(name: str, seed: int, arm: str) -> tuple[str, ...]:
@@ -270,7 +278,7 @@ def write_page(results: Path) -> Path:
         steps=config.steps,
         batch=config.batch_size,
         weight=WEIGHT,
-        rights=", ".join(f"{GAMES[name].right} in {GAMES[name].title}" for name in stored),
+        rights=" or ".join(f"{GAMES[name].right} in {GAMES[name].title}" for name in stored),
         states=STATES,
         seeds=max(len(arms[START]) for arms in stored.values()),
         tables="\n\n".join(tables),
