@@ -27,6 +27,7 @@ REWARDS = st.builds(
     format_weight=WEIGHTS,
     perception_weight=WEIGHTS,
     prediction_weight=WEIGHTS,
+    reasoning_weight=WEIGHTS,
     perception_mode=st.sampled_from(["partial", "exact"]),
     shaping=st.sampled_from(["raw", "sign", "log2"]),
     illegal=st.none() | WEIGHTS,

@@ -82,6 +82,14 @@ def test_perception_modes(game: Game2048) -> None:
     assert score(game, exact, game_weight=0.0, perception_weight=3.0, perception_mode="exact").total == 3.0
 
 
+@pytest.mark.parametrize("answer", ["left", "up", "nowhere"])
+def test_true_statements_are_rewarded(game: Game2048, answer: str) -> None:
+    true = game.explain(PAIR, 3)  # 11 statements
+    for thought, share in ((true, 1), (true.replace("2 2", "4 2"), 10 / 11), ("I slide up.", 0), ("Hm.", 0)):
+        scored = score(game, compose(game.describe(PAIR), thought, answer), game_weight=0.0, reasoning_weight=2.0)
+        assert scored.total == pytest.approx(2.0 * share)
+
+
 @pytest.mark.parametrize(("shaping", "part"), [("raw", 4.0), ("sign", 1.0), ("log2", math.log2(5.0))])
 def test_shaping_changes_only_the_total(game: Game2048, shaping: Shaping, part: float) -> None:
     scored = score(game, saying(game, "left"), shaping=shaping, game_weight=10.0)

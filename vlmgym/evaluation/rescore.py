@@ -68,7 +68,8 @@ def rescored(episode: EpisodeRecord, reward: RewardConfig) -> EpisodeRecord:
         parts = turn.reward
         seen = _accuracy(parts.perception, parts.perception_exact)
         predicted = _accuracy(parts.prediction, parts.prediction_exact)
-        total = weigh(reward, turn.outcome, parts.actions or [parts.game], TextScores(parts.format, seen, predicted))
+        text = TextScores(parts.format, seen, predicted, turn.reasoning_accuracy or 0.0)
+        total = weigh(reward, turn.outcome, parts.actions or [parts.game], text)
         turns.append(turn.model_copy(update={"reward": parts.model_copy(update={"total": total})}))
     return episode.model_copy(update={"reward": reward, "turns": tuple(turns)})
 

@@ -40,8 +40,8 @@ class Outcome(str, Enum):
 
 
 class RewardConfig(BaseModel):
-    """Reward weights and shaping: total = sum of weight x part, over the game, format, perception and prediction
-    parts.
+    """Reward weights and shaping: total = sum of weight x part, over the game, format, perception, prediction and
+    reasoning parts.
 
     `shaping` applies to the game part r: `raw` keeps it; `sign` is -1, 0 or 1; `log2` is `sign(r) log2(1 + |r|)`. In
     an illegal or unparsable turn, the penalty `illegal` or `unparsable`, if set, replaces the shaped game part. The
@@ -57,6 +57,9 @@ class RewardConfig(BaseModel):
     perception_weight: Weight = Field(0.0, description="Weight of the accuracy of <perception>.")
     prediction_weight: Weight = Field(
         0.0, description="Weight of the accuracy of <prediction>, in games with the config field prediction."
+    )
+    reasoning_weight: Weight = Field(
+        0.0, description="Weight of the fraction of true statements in the thoughts, in games that check them."
     )
     perception_mode: Literal["partial", "exact"] = Field(
         "partial", description="partial: fraction of correct cells; exact: 1 only if all are correct."
@@ -77,11 +80,12 @@ class RewardConfig(BaseModel):
 
 
 class TextScores(NamedTuple):
-    """Scores of a response's text, as in `Scored`: of its format, its `<perception>` and its `<prediction>`."""
+    """Scores of a response's text: its format, `<perception>` and `<prediction>` as in `Scored`, and its reasoning."""
 
     format: float = 0.0
     perception: Perception | None = None
     prediction: Perception | None = None
+    reasoning: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,7 @@ def score_response(
         parsed.format_reward(longest, game.asks_prediction, game.config.think_tag),
         game.perceive(state, parsed.perception or ""),
         Perception(0.0, 0.0) if game.asks_prediction else None,
+        _share_true(game.check_reasoning(state, parsed.thought)) if config.reasoning_weight else 0.0,
     )
     try:
         actions = game.parse_actions(parsed.answer(longest))
@@ -145,7 +150,11 @@ def score_response(
     if game.asks_prediction:
         text = text._replace(prediction=_score_prediction(game, state, actions, parsed.prediction or ""))
     scored = _take_turn(game, state, actions[0], rng, config, text)
-    return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config, text)
+
+
+def _share_true(checks: Sequence[bool]) -> float:
+    return sum(checks) / len(checks) if checks else 0.0
 
 
 def _score_prediction(
@@ -170,10 +179,10 @@ def _play_on(
     actions: Sequence[ActionT],
     rng: np.random.Generator,
     config: RewardConfig,
+    text: TextScores,
 ) -> Scored[StateT, Any]:
     """Play the actions after the first, up to the end of the episode or an illegal one, and sum the rewards."""
     rewards, infos, scored = [first.game], [first.info], first
-    text = TextScores(first.format, first.perception, first.prediction)
     for count, action in enumerate(actions[1:], 1):
         if scored.terminated or scored.outcome is not Outcome.PLAYED:
             break
@@ -209,7 +218,7 @@ def score_action(
     """
     _check_running(game, state)
     scored = _take_turn(game, state, action, rng, config, TextScores())
-    return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config, TextScores())
 
 
 def _check_running(game: Game[StateT, Any], state: StateT) -> None:
@@ -242,7 +251,7 @@ def _take_turn(
         raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {text.perception}")
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
-    form, seen, predicted = text
+    form, seen, predicted, _ = text
     return Scored(total, reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted)
 
 
@@ -266,7 +275,8 @@ def weigh(config: RewardConfig, outcome: Outcome, rewards: Sequence[float], text
         for part in (text.perception, text.prediction)
     )
     total = config.game_weight * sum(parts) + config.format_weight * text.format
-    return total + config.perception_weight * perception + config.prediction_weight * prediction
+    total += config.perception_weight * perception + config.prediction_weight * prediction
+    return total + config.reasoning_weight * text.reasoning
 
 
 def shape(reward: float, shaping: Shaping) -> float:
