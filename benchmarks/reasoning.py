@@ -179,7 +179,7 @@ def draw(path: Path, stored: Mapping[str, Sequence[Measured]]) -> None:
                 axes.plot(x, np.mean(pooled([measured], "greedy", skill)), "o", ms=5, mfc="none", color=colour)
         axes.set_xticks(range(len(ARMS)), [arm.replace(" and ", "\nand ") for arm in ARMS], fontsize=9)
         axes.set_xlim(-0.5, len(ARMS) - 0.5)
-        axes.set_title(f"{title}: sampled (filled), greedy (empty)", loc="left", fontsize=9)
+        axes.set_title(f"{title}\nsampled (filled), greedy (empty)", loc="left", fontsize=9)
         style_shares(axes)
         axes.set_ylim(-0.02, 1.02)
     figure.savefig(path)
