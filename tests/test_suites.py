@@ -26,9 +26,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.2-core": "b11c37b759a9d6c10452bbe0f7f542706c9ac8adf6854389eaa8d08389ba1ce3",
-    "vlmgym-2026.2-full": "b7ef07bd855a3ef9e2c0aa4d61b9a265ba81d40450fbacad4ec847e542552d8e",
-    "vlmgym-2026.2-lite": "aae1a4502b24b625ba4b12335a251c181b935532e30c79b090292fdebc93d225",
+    "vlmgym-2026.2-core": "a05cded49bc5dc98de148423de44836dbdf79ecf9977cfe1347660cb4de06f98",
+    "vlmgym-2026.2-full": "39c1bafe2e1c76c930194189393129e9452a2ef4677e059c1964c89bba54ec11",
+    "vlmgym-2026.2-lite": "c4060f82e6f24d1c1fd48c9b60329da9f81e1546622d9cd853eb994a49d3f889",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")

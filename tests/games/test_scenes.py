@@ -17,7 +17,7 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, max_objects, measure_visibility, paint_scene
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, draw_objects, max_objects, measure_visibility
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     Kind,
@@ -41,7 +41,7 @@ def pieces(scene: Scene, crop: float, size: int = 320) -> list[list[int]]:
     found = []
     for number in range(len(scene)):
         shown = [replace(item, colour="red" if i == number else "blue") for i, item in enumerate(scene)]
-        red = np.abs(paint_scene(tuple(shown), size)[left, left].astype(int) - COLOURS["red"]).max(axis=2) < 60
+        red = np.abs(draw_objects(tuple(shown), size)[left, left].astype(int) - COLOURS["red"]).max(axis=2) < 60
         labels, _ = ndimage.label(red, np.ones((3, 3)))
         thick = set(labels[ndimage.binary_erosion(red, np.ones((3, 3), bool))].tolist())
         found.append([count for label, count in enumerate(np.bincount(labels.ravel()).tolist()) if label in thick])
@@ -91,9 +91,9 @@ def test_visible_shares_match_the_image(seed: int) -> None:
     rng = np.random.default_rng(seed)
     chosen = [Kind("large", colour, shape) for colour, shape in zip(COLOUR_NAMES, SHAPE_NAMES)]
     scene = SceneConfig(visible=0.5, crop=0.0, rotation=30).place(chosen, rng)
-    image = paint_scene(scene, 600).astype(int)
+    image = draw_objects(scene, 600).astype(int)
     for item, seen_share in zip(scene, (seen.share for seen in measure_visibility(scene))):
-        alone = paint_scene((item,), 600).astype(int)
+        alone = draw_objects((item,), 600).astype(int)
         seen, area = ((np.abs(p - COLOURS[item.colour]).max(axis=2) < 2).sum() for p in (image, alone))
         assert seen / area == pytest.approx(seen_share, abs=0.03)  # at low resolution, rims are slightly wider
 

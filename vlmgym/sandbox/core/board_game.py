@@ -33,7 +33,7 @@ SMALLEST_CELL = 12
 class BoardConfig(GameConfig):
     """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
 
-    later_fields = (*GameConfig.later_fields, "actions_per_turn", "interface", "prediction")
+    later_fields = (*GameConfig.later_fields, "actions_per_turn", "interface", "prediction", "relief")
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
@@ -42,6 +42,9 @@ class BoardConfig(GameConfig):
     )
     origin: int = config_field("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
     theme: ThemeName = config_field("perception", "light", "Colour theme.")
+    relief: float = config_field(
+        "perception", [1.0, 0.5, 0.0, 0.0, 0.0], "Height of tiles and figures, shown by light and shadow.", ge=0, le=1
+    )
     similarity: float = config_field(
         "perception", [0.0, 0.05, 0.1, 0.35, 0.6], "Similarity of the tile colours.", ge=0.0, le=0.9
     )

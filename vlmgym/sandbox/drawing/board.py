@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import add_noise
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, Theme, ThemeName, blend
+from vlmgym.sandbox.drawing.relief import raise_figures
 
 Grid = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
@@ -74,6 +75,7 @@ class BoardStyle(Protocol):
     coordinates: bool
     origin: int
     theme: ThemeName
+    relief: float
     rotation: int
     noise: float
     clutter: int
@@ -151,7 +153,10 @@ class BoardPainter:
             x0, y0, x1, y1 = (float(v) / 1000 * side for v in rng.integers(0, 1001, 4))
             colour = blend(colours[int(rng.integers(len(colours)))], self.theme.empty, 0.35)
             canvas.line((x0, y0), (x1, y1), max(1.0, side / 28), colour)
-        pixels = add_noise(canvas.pixels(), style.noise, rng)
+        pixels = canvas.pixels()
+        if style.relief:
+            pixels = raise_figures(pixels, (self.theme.empty, self.theme.board), style.relief, self._joined)
+        pixels = add_noise(pixels, style.noise, rng)
         pixels.flags.writeable = False
         return pixels
 

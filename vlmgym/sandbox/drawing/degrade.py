@@ -56,7 +56,7 @@ def degrade(image: Pixels, effects: Effects, seed: int, index: int = 0) -> Pixel
     if effects.scale != 1:
         image = _shrink(image, effects.scale)
     if radius := round(min(height, width) * effects.blur / 100):
-        image = _blur(image, radius)
+        image = blur(image, radius)
     return add_noise(image, effects.noise, rng)
 
 
@@ -93,7 +93,7 @@ def _shrink(image: Pixels, scale: float) -> Pixels:
     return np.asarray(cv2.copyMakeBorder(inner, *margins, cv2.BORDER_CONSTANT, value=FRAME), np.uint8)
 
 
-def _blur(image: Pixels, radius: int) -> Pixels:
+def blur(image: Pixels, radius: int) -> Pixels:
     """Blur with a triangular kernel that falls to 0 beyond `radius`; edges are replicated."""
     import cv2
 

@@ -1,4 +1,4 @@
-"""Maps that show cities as lights at night, with one of them marked.
+"""Maps of land and sea at night that show cities as lights, with one of them marked.
 
 The projection is equirectangular and true to scale at the centre. The results of transcendental functions are rounded,
 so pixels are identical on every machine.
@@ -15,17 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.degrade import blur
 from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.gazetteer import Gazetteer
 
 NIGHT: Colour = (13, 19, 38)
+SHALLOWS: Colour = (19, 36, 62)
+LAND: Colour = (33, 40, 51)
+SHORE: Colour = (82, 104, 132)
 GRID: Colour = (44, 58, 92)
 LABEL: Colour = (150, 168, 204)
 LIGHT: Colour = (255, 196, 96)
 BRIGHT: Colour = (255, 240, 208)
+BOX: Colour = (8, 12, 26)
 HALO: Colour = blend(NIGHT, LIGHT, 0.28)
 MARK: Colour = (64, 232, 255)
+GROUND = np.array(
+    [[blend(low, high, share / 127)] for low, high in ((NIGHT, SHALLOWS), (LAND, SHORE)) for share in range(128)],
+    np.uint8,
+)
+"""Colours of water, the nearer to land the lighter, and of land, from inland to the shore."""
 
 GRID_STEPS = (1, 2, 5, 10, 15, 20, 30)
 """Possible spacings of the grid in degrees."""
@@ -35,6 +45,9 @@ TICKS = 1.75
 """Distance from the mark's centre to the ends of its ticks, relative to the radius of its ring."""
 MIN_GRID_LINES = 5
 """Minimum number of grid lines in each direction."""
+SUBPIXEL_BITS = 4
+SUBPIXELS = 1 << SUBPIXEL_BITS
+"""Units of the outlines of land per pixel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,9 @@ def paint_map(
     if config.names:
         named = ((gazetteer.city_at(number).name, right, down) for number, right, down, _ in spots)
         _paint_names(canvas, named, config.names, ring, config.degrees, config.crop)
-    return canvas.pixels()
+    image = canvas.pixels()
+    _fill_in_land(image, viewport, gazetteer)
+    return image
 
 
 def project(
@@ -111,6 +126,28 @@ def project(
     east = (places[:, 1] - viewport.longitude + 180) % 360 - 180
     x = (east + viewport.width / 2) * (size / viewport.width)
     return x, y
+
+
+def _fill_in_land(image: NDArray[np.uint8], viewport: Viewport, gazetteer: Gazetteer) -> None:
+    """Draw land, its shores and shallow water along them where a map, uint8 (size, size, 3), is still empty."""
+    import cv2
+
+    size = len(image)
+    scale = np.array([-size / viewport.span, size / viewport.width]) * SUBPIXELS
+    lowest, highest = gazetteer.shore_boxes
+    outlines = []
+    for turn in (-360, 0, 360):
+        corner = np.array([viewport.latitude + viewport.span / 2, viewport.longitude - viewport.width / 2 + turn])
+        south, east = corner + (-viewport.span, viewport.width)
+        shown = (highest > (south, corner[1])) & (lowest < (corner[0], east))
+        for number in np.flatnonzero(shown.all(axis=1)).tolist():
+            points = np.rint((gazetteer.shores[number] - corner) * scale - SUBPIXELS / 2)
+            outlines.append(points[:, ::-1].astype(np.int32))
+    land = np.zeros((size, size), np.uint8)
+    cv2.fillPoly(land, outlines, 255, cv2.LINE_AA, SUBPIXEL_BITS)
+    shore = np.asarray(cv2.morphologyEx(land, cv2.MORPH_GRADIENT, np.ones((2, 2), np.uint8)), np.uint8) >> 1
+    ground = np.where((land > 127) | (shore > 31), shore + 128, blur(land, size // 40) >> 1)
+    cv2.copyTo(cv2.applyColorMap(ground, GROUND), cv2.inRange(image, NIGHT, NIGHT), image)
 
 
 @lru_cache(maxsize=2**16)
@@ -170,7 +207,7 @@ def _degrees(degrees: int, positive: str, negative: str) -> str:
 def _paint_label(canvas: Canvas, text: str, left: float, y: float, capitals: float, colour: Colour) -> None:
     width = text_width(text, capitals)
     canvas.rectangle(
-        left - capitals * 0.4, y - capitals, width + capitals * 0.8, capitals * 2, NIGHT, radius=capitals * 0.5
+        left - capitals * 0.4, y - capitals, width + capitals * 0.8, capitals * 2, BOX, radius=capitals * 0.5
     )
     canvas.text(text, left, y, capitals, colour, align="left")
 

@@ -99,8 +99,9 @@ class Geospot(DataTask[GeospotState, str]):
     """Find where on Earth an image was taken.
 
     Description:
-        Without `data`, the image is a map on which cities appear as lights at night and a mark shows one of them. With
-        `data`, the image is one of your own photos. The answer is a city, region, country, latitude and longitude.
+        Without `data`, the image is a map of land and sea at night on which cities appear as lights and a mark shows
+        one of them. With `data`, the image is one of your own photos. The answer is a city, region, country, latitude
+        and longitude.
 
     Observation:
         One RGB image.
@@ -184,7 +185,7 @@ class Geospot(DataTask[GeospotState, str]):
 
     @property
     def image_source(self) -> str:
-        return super().image_source or "positions of cities from GeoNames (CC BY 4.0)"
+        return super().image_source or "cities from GeoNames (CC BY 4.0), land from Natural Earth (public domain)"
 
     @property
     def no_text_observation(self) -> str:

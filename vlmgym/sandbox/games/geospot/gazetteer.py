@@ -266,6 +266,16 @@ class Gazetteer:
         """Population of all cities, shape (cities,)."""
         return np.array([line.split("\t")[5] for line in self._cities], np.int64)
 
+    @cached_property
+    def shores(self) -> list[NDArray[np.float64]]:
+        """Outlines of land and of seas within it, latitudes and longitudes in degrees, each of shape (points, 2)."""
+        return [np.array(row, np.float64).reshape(-1, 2) for row in _rows("land.tsv.gz")]
+
+    @cached_property
+    def shore_boxes(self) -> NDArray[np.float64]:
+        """Lowest and highest latitude and longitude of each outline, shape (2, outlines, 2)."""
+        return np.array([[of(shore, axis=0) for shore in self.shores] for of in (np.min, np.max)])
+
     def _key_at(self, line: int) -> bytes:
         start = self._name_ends[line - 1] + 1 if line else 0
         return self._names[start : self._names.index(b"\t", start)]

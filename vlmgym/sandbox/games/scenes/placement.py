@@ -17,6 +17,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.task import TaskConfig
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.relief import light_scene
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
     MAX_COLOURS,
@@ -36,10 +37,17 @@ It separates overlapping objects of the same colour.
 """
 
 
-def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
-    """Draw a scene: uint8 (size, size, 3)."""
-    frame, background = THEMES[theme].board, THEMES[theme].tile if theme == "light" else THEMES[theme].page
-    edge = max(1, size // 320)
+def paint_scene(scene: Scene, size: int, similarity: float, theme: ThemeName) -> NDArray[np.uint8]:
+    """Draw a scene of rounded objects that cast shadows: uint8 (size, size, 3)."""
+    image = draw_objects(scene, size, similarity, theme)
+    edge = _frame_width(size)
+    light_scene(image[edge:-edge, edge:-edge], _background(theme))
+    return image
+
+
+def draw_objects(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeName = "light") -> NDArray[np.uint8]:
+    """Draw the flat objects of a scene: uint8 (size, size, 3)."""
+    frame, background, edge = THEMES[theme].board, _background(theme), _frame_width(size)
     rows = np.full((2, size, 3), frame, np.uint8)  # the two distinct rows of an empty scene; fancy indexing copies them
     rows[1, edge:-edge] = background
     image = rows[[0] * edge + [1] * (size - 2 * edge) + [0] * edge]
@@ -53,6 +61,14 @@ def paint_scene(scene: Scene, size: int, similarity: float = 0.0, theme: ThemeNa
                 other.draw(canvas, colour, background)
         image[figure.top : figure.bottom, figure.left : figure.right] = canvas.pixels()
     return image
+
+
+def _frame_width(size: int) -> int:
+    return max(1, size // 320)
+
+
+def _background(theme: ThemeName) -> Colour:
+    return THEMES[theme].tile if theme == "light" else THEMES[theme].page
 
 
 class Figure(NamedTuple):
