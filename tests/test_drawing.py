@@ -11,7 +11,7 @@ import sys
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from vlmgym import game_ids, make_game
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.drawing import board as board_module
 from vlmgym.sandbox.drawing.board import BoardPainter
-from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.canvas import Canvas, FontName
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.drawing.relief import light_scene, raise_figures
@@ -48,6 +48,14 @@ def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
         canvas.image(logo, 38, 50, angle=30)
         canvas.polygon([(62.1, 20.2), (80.6, 33.3), (66.6, 60.1)], RED)
     np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
+
+
+@pytest.mark.parametrize("font", get_args(FontName))
+def test_capitals_are_centred_and_equally_high_in_every_font(font: FontName) -> None:
+    canvas = Canvas(200, 200, WHITE, font=font)
+    canvas.text("H", 100, 100, 80, BLACK)
+    inked = np.flatnonzero((canvas.pixels() < 128).any(axis=(1, 2)))
+    assert (inked[0], inked[-1]) == pytest.approx((60, 139), abs=1)
 
 
 # Painting ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from vlmgym.sandbox.core.config import GameConfig, config_field, setting
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT, retry
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, FontName
 from vlmgym.sandbox.drawing.palette import MIDDLE, THEMES, Theme, ThemeName, blend
 
 LineT = TypeVar("LineT", str, tuple[Any, ...])
@@ -33,7 +33,7 @@ SMALLEST_CELL = 12
 class BoardConfig(GameConfig):
     """Config fields shared by all grid games; each game narrows the bounds of `rows` and `columns`."""
 
-    later_fields = (*GameConfig.later_fields, "actions_per_turn", "interface", "prediction", "relief")
+    later_fields = (*GameConfig.later_fields, "actions_per_turn", "font", "interface", "prediction", "relief")
 
     rows: int = config_field("reasoning", 4, "Rows of the board.", ge=1)
     columns: int = config_field("reasoning", 4, "Columns of the board.", ge=1)
@@ -42,6 +42,7 @@ class BoardConfig(GameConfig):
     )
     origin: int = config_field("perception", 0, "Number of the first row and of the first column.", ge=0, le=1)
     theme: ThemeName = config_field("perception", "light", "Colour theme.")
+    font: FontName = config_field("perception", "sans", "Font of letters and numbers.")
     relief: float = config_field(
         "perception", [1.0, 0.5, 0.0, 0.0, 0.0], "Height of tiles and figures, shown by light and shadow.", ge=0, le=1
     )

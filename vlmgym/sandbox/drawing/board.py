@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.canvas import Canvas, FontName
 from vlmgym.sandbox.drawing.degrade import add_noise
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, Theme, ThemeName, blend
 from vlmgym.sandbox.drawing.relief import raise_figures
@@ -75,6 +75,7 @@ class BoardStyle(Protocol):
     coordinates: bool
     origin: int
     theme: ThemeName
+    font: FontName
     relief: float
     rotation: int
     noise: float
@@ -144,7 +145,7 @@ class BoardPainter:
         style, side = self.style, self.geometry.cell
         # Seeded by the value of the cell, so that rotation, clutter and noise reveal nothing about other cells.
         rng = np.random.default_rng([variant, zlib.crc32(repr(cell).encode())])
-        canvas = Canvas(side, side, self.theme.board)
+        canvas = Canvas(side, side, self.theme.board, font=style.font)
         canvas.rectangle(0, 0, side, side, self.theme.empty, radius=0 if self._joined else side * 0.09)
         angle = int(rng.integers(-style.rotation, style.rotation + 1))
         self._paint_cell(canvas, cell, angle)
@@ -162,7 +163,7 @@ class BoardPainter:
 
     def _paint_background(self) -> NDArray[np.uint8]:
         style, board = self.style, self.geometry
-        canvas = Canvas(style.size, style.size, self.theme.page)
+        canvas = Canvas(style.size, style.size, self.theme.page, font=style.font)
         edge = max(2, style.size // 120) if self._joined else board.gap
         left, top = board.left - edge, board.top - edge
         width, height = (

@@ -1,7 +1,8 @@
 """A small anti-aliased canvas with identical pixels on every machine.
 
 Pygame draws shapes and glyphs without anti-aliasing at four times the size, and Pillow averages them in integer
-arithmetic, because pygame's own smooth scaling differs between processors. The font is bundled with pygame.
+arithmetic, because pygame's own smooth scaling differs between processors. Fonts are bundled with pygame (`sans`) and
+matplotlib (DejaVu).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from copy import copy
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     import pygame
 
 SUPERSAMPLE = 4
+
+FontName = Literal["sans", "serif", "mono"]
 
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
@@ -34,11 +38,19 @@ class Canvas:
     """
 
     def __init__(
-        self, width: int, height: int, background: Colour, *, left: int = 0, top: int = 0, unit: float = 1.0
+        self,
+        width: int,
+        height: int,
+        background: Colour,
+        *,
+        left: int = 0,
+        top: int = 0,
+        unit: float = 1.0,
+        font: FontName = "sans",
     ) -> None:
         import pygame
 
-        self.width, self.height, self.unit = width, height, unit
+        self.width, self.height, self.unit, self._font = width, height, unit, font
         self._left, self._top = left * SUPERSAMPLE, top * SUPERSAMPLE
         self._surface = pygame.Surface((width * SUPERSAMPLE, height * SUPERSAMPLE), depth=32, masks=_RGBX_BYTES)
         self._surface.fill(background)
@@ -114,12 +126,12 @@ class Canvas:
 
         x, y, height, max_width = (v * self.unit for v in (x, y, height, max_width))
         size = _font_size(height)
-        if (width := _font(size).size(text)[0]) > max_width * SUPERSAMPLE:
+        if (width := _font(size, self._font).size(text)[0]) > max_width * SUPERSAMPLE:
             size = max(1, int(size * max_width * SUPERSAMPLE / width))
-        glyphs = _font(size).render(text, False, colour)
+        glyphs = _font(size, self._font).render(text, False, colour)
         width = glyphs.get_width()
         shift = {"centre": 0.0, "left": width / 2, "right": -width / 2}[align]
-        below = size * BELOW_CAPITALS
+        below = size * BELOW_CAPITALS[self._font]
         turn = math.radians(angle)
         centre_x = x * SUPERSAMPLE + shift * math.cos(turn) + below * math.sin(turn)
         centre_y = y * SUPERSAMPLE - shift * math.sin(turn) + below * math.cos(turn)
@@ -161,16 +173,17 @@ _RGBX_BYTES = (0xFF, 0xFF00, 0xFF0000, 0) if sys.byteorder == "little" else (0xF
 """Channel masks of a surface whose bytes in memory are red, green, blue and unused."""
 
 CAPITALS = 0.729
-"""Cap height of the font relative to its size."""
+"""Cap height of the fonts relative to their size."""
 LINE_PITCH = 2.0
 """Line spacing of paragraphs relative to the cap height."""
-BELOW_CAPITALS = 0.0645
+BELOW_CAPITALS: dict[FontName, float] = {"sans": 0.0645, "serif": 0.013, "mono": 0.018}
 """Distance from the middle of the capitals down to the middle of a rendered line, relative to the font's size."""
+DEJAVU = {"serif": "DejaVuSerif-Bold.ttf", "mono": "DejaVuSansMono-Bold.ttf"}
 
 
 def text_width(text: str, height: float) -> float:
     """Return the width in pixels of a line of text with cap height `height`."""
-    return _font(_font_size(height)).size(text)[0] / SUPERSAMPLE
+    return _font(_font_size(height), "sans").size(text)[0] / SUPERSAMPLE
 
 
 def initial_at(text: str, x: float, height: float) -> float:
@@ -183,11 +196,13 @@ def _font_size(capitals: float) -> int:
 
 
 @lru_cache(maxsize=64)
-def _font(size: int) -> pygame.font.Font:
+def _font(size: int, name: FontName) -> pygame.font.Font:
     import pygame
 
     pygame.font.init()
-    return pygame.font.Font(pygame.font.get_default_font(), size)
+    if name == "sans":
+        return pygame.font.Font(pygame.font.get_default_font(), size)
+    return pygame.font.Font(str(files("matplotlib") / "mpl-data" / "fonts" / "ttf" / DEJAVU[name]), size)
 
 
 # Paragraphs -----------------------------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
         capitals = min(0.34 * cell, 0.032 * c.size, (min(self._bands) - outer) / (1.65 * most + 0.3))
         dark = c.theme == "dark"
         ink, panel = self.tint(PAPER if dark else INK), self.tint(SHADOW if dark else HEADER)
-        canvas = Canvas(*((cell, length) if above else (length, cell)), theme.page)
+        canvas = Canvas(*((cell, length) if above else (length, cell)), theme.page, font=c.font)
         inset = cell * 0.03
 
         def write(text: str, along: float, height: float, colour: Colour) -> None:
