@@ -152,7 +152,7 @@ GOLDEN = {
     "scale": "a1c82503c0a534cf",
     "crop": "06d02c9f5713eb3c",
     "all": "9268d3c36cf788d2",
-    "raised": "35d177582004435d",
+    "raised": "d9d2f36459a1c4c6",
     "lit": "f8c10bd1ef25719b",
 }
 """First 16 hex digits of the SHA-256 of a degraded or lit image, by what was done to it."""

@@ -31,9 +31,9 @@ def raise_figures(image: Pixels, grounds: Iterable[Colour], relief: float, joine
     surface = int(packed[counts.argmax()])  # the most common colour, such as that of a tile
     figures = np.logical_and.reduce([_differs(image, ground) for ground in grounds])
     heights = figures * (STEP + STEP * _differs(image, (surface >> 16, surface >> 8 & 255, surface & 255)))
-    slope, soft, shadow = _light(heights.astype(np.uint8), max(1, round(len(image) / 28)), joined)
+    below, above, shadow = _softened(heights.astype(np.uint8), max(1, round(len(image) / 28)), joined)
     strength = round(256 * relief)
-    light = np.where(heights >= soft, slope * strength >> 9, 0)
+    light = np.where(heights >= np.maximum(below, above), (below - above) * strength >> 9, 0)
     dark = np.clip(shadow - heights, 0, STEP) * strength >> 9
     return np.asarray(np.clip((image * (256 - dark[..., None]) >> 8) + light[..., None], 0, 255), np.uint8)
 
@@ -46,7 +46,8 @@ def light_scene(image: Pixels, ground: Colour) -> None:
     side = min(size, COARSE)
     is_ground = cv2.inRange(image, ground, ground)
     heights = np.asarray(255 - cv2.resize(is_ground, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
-    slope, _, shadow = _light(heights, side // 50, True)
+    below, above, shadow = _softened(heights, side // 50, joined=True)
+    slope = below - above
     objects, light = (
         cv2.resize(plane.astype(np.uint8), (size, size), interpolation=cv2.INTER_LINEAR_EXACT)
         for plane in (np.clip(128 + np.where(slope > 0, slope // 6, slope // 4), 0, 255), 128 - shadow * 44 // 255)
@@ -55,19 +56,21 @@ def light_scene(image: Pixels, ground: Colour) -> None:
     cv2.multiply(image, cv2.merge([objects] * 3), dst=image, scale=1 / 128)
 
 
-def _light(heights: NDArray[np.uint8], reach: int, joined: bool) -> tuple[NDArray[np.int32], ...]:
-    """Return the slope of softened heights towards the light, the softened heights, and their shadow."""
+def _softened(heights: NDArray[np.uint8], reach: int, joined: bool) -> tuple[NDArray[np.int32], ...]:
+    """Return softened heights to the lower right of each pixel, to its upper left, and twice as far to its upper left.
+
+    The difference of the first two is the slope that faces the light; the third is the height that casts a shadow.
+    """
     import cv2
 
     margin = 4 * reach
     border = cv2.BORDER_REPLICATE if joined else cv2.BORDER_CONSTANT
     framed = cv2.copyMakeBorder(heights, margin, margin, margin, margin, border)
     soft = blur(np.asarray(framed, np.uint8), 2 * reach).astype(np.int32)
-    below, above, here, shadow = (
+    return tuple(
         soft[tuple(slice(margin - shift, margin - shift + side) for side in heights.shape)]
-        for shift in (-reach, reach, 0, 2 * reach)
+        for shift in (-reach, reach, 2 * reach)
     )
-    return below - above, here, shadow
 
 
 def _differs(image: Pixels, colour: Colour) -> NDArray[np.bool_]:
