@@ -37,6 +37,9 @@ class SolitaireConfig(BoardConfig):
         "reasoning", [3, 4, 5, 6, 6], "Rows of the board, including one for the base card.", ge=2, le=8
     )
     columns: int = config_field("reasoning", [3, 4, 6, 6, 8], "Columns of cards.", ge=2, le=12)
+    relief: float = config_field(
+        "perception", 0.0, "Height of tiles and figures, shown by light and shadow.", ge=0, le=1
+    )
 
     def model_post_init(self, context: object) -> None:
         if self.cards > (most := len(DECK) - 8):

@@ -52,6 +52,9 @@ class SudokuConfig(BoardConfig):
 
     rows: int = config_field("reasoning", [4, 6, 9, 9, 9], "Rows of the board: 4, 6 or 9.", ge=4, le=9)
     columns: int = config_field("reasoning", [4, 6, 9, 9, 9], "Columns of the board; equal to `rows`.", ge=4, le=9)
+    relief: float = config_field(
+        "perception", 0.0, "Height of tiles and figures, shown by light and shadow.", ge=0, le=1
+    )
     clues: int = config_field(
         "reasoning", [10, 22, 45, 36, 26], "Number of clues; more if no further clue can be removed.", ge=0, le=80
     )
