@@ -51,7 +51,7 @@ def test_captions_name_changed_config_fields(path, watched):
         return page.inner_text(f"[id='{name}'] .{level} .config-fields")
 
     assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 6"
-    assert overrides("2048", "perception-1") == "coordinates, similarity 0"
+    assert overrides("2048", "perception-1") == "coordinates, relief 1, similarity 0"
     assert overrides("geospot", "reasoning-3") == "the published setting"
     assert overrides("shisensho", "reasoning-3") == "the default", "published boards may have no solution"
     assert "variety" in overrides("shisensho_images", "perception-1")
