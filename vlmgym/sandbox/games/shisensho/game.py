@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Planner
-from vlmgym.sandbox.drawing.board import Grid
+from vlmgym.sandbox.drawing.board import BoardPainter, Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
@@ -39,7 +39,7 @@ class ShisenShoConfig(BoardConfig):
     `colours` and `shapes` count as perception: the size of the board and `copies` determine the number of kinds of
     tile. With more colours and shapes to choose from, tiles are only harder to distinguish or name.
 
-    `colours`, `shapes` and `similarity` do not apply to tiles with images; `variety` applies only to tiles with images.
+    `colours`, `relief`, `shapes` and `similarity` do not apply to tiles with images; `variety` applies only to these.
     If the images have fewer classes than the board needs kinds, some classes have more than `copies` tiles.
     """
 
@@ -97,7 +97,7 @@ class ShisenShoConfig(BoardConfig):
 
     @property
     def unused_fields(self) -> tuple[str, ...]:
-        return ("variety",) if self.tiles == "shapes" else ("colours", "shapes", "similarity")
+        return ("variety",) if self.tiles == "shapes" else ("colours", "relief", "shapes", "similarity")
 
 
 # .. -------------------------------------------------------------------------------------------------------------------
@@ -258,6 +258,12 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
 
     def cell_words(self, cell: str | ImageTile) -> str:
         return cell.label if isinstance(cell, ImageTile) else str(cell)
+
+    @cached_property
+    def painter(self) -> BoardPainter:
+        """Sprites of the tiles; images are not raised."""
+        style = self.config if self.config.tiles == "shapes" else self.config.model_copy(update={"relief": 0.0})
+        return BoardPainter(style, self.paint_cell, self.joined, self.themes, self.geometry)
 
     def paint_cell(self, canvas: Canvas, cell: str | ImageTile, angle: float) -> None:
         c = self.config
