@@ -252,10 +252,15 @@ class BoardGame(Game[StateT, ActionT]):
         c = self.config
         return BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined)
 
+    @property
+    def style(self) -> Any:
+        """How the board is drawn."""
+        return self.config
+
     @cached_property
     def painter(self) -> BoardPainter:
         """Sprites and geometry for this config."""
-        return BoardPainter(self.config, self.paint_cell, self.joined, self.themes, self.geometry)
+        return BoardPainter(self.style, self.paint_cell, self.joined, self.themes, self.geometry)
 
 
 def _like(example: str | tuple[Any, ...], parts: Iterable[Any]) -> str | tuple[Any, ...]:

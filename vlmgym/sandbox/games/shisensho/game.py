@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Planner
-from vlmgym.sandbox.drawing.board import BoardPainter, Grid
+from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
@@ -259,11 +259,10 @@ class ShisenSho(BoardGame[ShisenShoState, Pair]):
     def cell_words(self, cell: str | ImageTile) -> str:
         return cell.label if isinstance(cell, ImageTile) else str(cell)
 
-    @cached_property
-    def painter(self) -> BoardPainter:
-        """Sprites of the tiles; images are not raised."""
-        style = self.config if self.config.tiles == "shapes" else self.config.model_copy(update={"relief": 0.0})
-        return BoardPainter(style, self.paint_cell, self.joined, self.themes, self.geometry)
+    @property
+    def style(self) -> Any:
+        """How the board is drawn; images are not raised."""
+        return self.config if self.config.tiles == "shapes" else self.config.model_copy(update={"relief": 0.0})
 
     def paint_cell(self, canvas: Canvas, cell: str | ImageTile, angle: float) -> None:
         c = self.config
