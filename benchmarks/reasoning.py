@@ -56,9 +56,9 @@ Differences that the reward for statements makes, paired by state:
 
 {differences}
 
-**Rewarding the move alone makes the reasoning false**: half of the right responses then state something false, and so
-do half of the greedy ones, which all stated the truth before. **With statements rewarded, they stay as true as they
-were**, and at least as many responses are right. They state no less: the number of statements per response is the same.
+**Rewarding the move alone makes the reasoning false**: more than half of the right responses then state something
+false, and so do half of the greedy ones, nearly all of which stated the truth before. **With statements rewarded, they
+stay about as true as they were**, and as many responses are right. They also state as much.
 
 Other weights, other games, longer training and EasyR1 were not tried. Statements do not always matter: in 2048, a false
 one about a row does not prevent the right choice of a column.
