@@ -173,7 +173,7 @@ def test_settings_of_the_policy_loss_reach_easyr1(qwen3: Path) -> None:
     rows.batch["advantages"] = torch.tensor([[1.0], [0.5], [-0.5], [-1.0]]).expand(4, TOKENS)
     weights = []
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    for setting in ("loss_type=default", "clip_ratio_high=0.4", "loss_type=gspo", "loss_type=cispo", "loss_type=sapo"):
+    for setting in ("loss_type=default", "clip_ratio_high=0.01", "loss_type=gspo", "loss_type=cispo", "loss_type=sapo"):
         settings = [f"worker.actor.{setting}", "worker.actor.ppo_epochs=4"]
         config = read_config([str(CONFIGS / "base.yaml"), *settings]).worker.actor
         config.padding_free = config.dynamic_batching = config.use_torch_compile = False
