@@ -372,9 +372,10 @@ def draw(path: Path, stored: Mapping[str, Mapping[int, Results]]) -> None:
             axes.set_xlim(-0.5, max(len(arms), 1) - 0.5)
             if row == 0:
                 style_shares(axes)
+            else:
+                axes.spines[["top", "right"]].set_visible(False)
+                axes.grid(alpha=0.25, axis="y")
             axes.set_title(f"{game.title}\n{title}" if row == 0 else title, loc="left", fontsize=9)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25, axis="y")
     figure.savefig(path)
 
 

@@ -21,15 +21,13 @@ from matplotlib.figure import Figure
 
 from benchmarks.demo import START, paired
 from benchmarks.learning.parts import COLOURS, share, style_shares
-from benchmarks.learning.running import once, train_here
+from benchmarks.learning.running import once, sampled_and_greedy, train_here
 from benchmarks.markdown import table, wrapped
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
-from vlmgym.training.engine.actor import Actor
-from vlmgym.training.validation import validate, validation_episodes
 
 NONE, PERCEPTION, PREDICTION, BOTH = "none", "perception", "prediction", "both"
 WEIGHT = 0.5
@@ -198,20 +196,14 @@ Measured = Mapping[str, Mapping[str, Sequence[float]]]
 
 def measure(model: Path, args: Sequence[str]) -> dict[str, dict[str, list[float]]]:
     """Measure a model in the validation states of a seed."""
-    config = read_config(args)
-    curriculum = config.make_curriculum()
-    actor = Actor(model, config.model)
     measured: dict[str, dict[str, list[float]]] = {}
-    for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):
-        episodes = validation_episodes(config, curriculum, curriculum.begin(), STATES)
-        validate(actor, config, episodes, temperature=temperature)
-        turns = [episode.turns[0] for episode in episodes]
+    for name, turns in sampled_and_greedy(model, args, STATES):
         measured[name] = {
             "right": [int(turn.is_rewarded) for turn in turns],
             "legal": [int(turn.outcome is Outcome.PLAYED) for turn in turns],
             "perception": [round(turn.reward.perception or 0.0, 4) for turn in turns],
         }
-        if config.prediction:
+        if read_config(args).prediction:
             measured[name]["prediction"] = [round(turn.reward.prediction or 0.0, 4) for turn in turns]
     return measured
 

@@ -20,12 +20,10 @@ from matplotlib.figure import Figure
 
 from benchmarks.demo import START, paired
 from benchmarks.learning.parts import COLOURS, share, style_shares
-from benchmarks.learning.running import once, train_here
+from benchmarks.learning.running import once, sampled_and_greedy, train_here
 from benchmarks.markdown import table, wrapped
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
-from vlmgym.training.engine.actor import Actor
-from vlmgym.training.validation import validate, validation_episodes
 
 OUTCOME, REASONING = "outcome", "outcome and statements"
 REWARDS: dict[str, tuple[str, ...]] = {OUTCOME: (), REASONING: ("--settings", "reward.reasoning_weight=0.5")}
@@ -69,8 +67,6 @@ one about a row does not prevent the right choice of a column.
 class Options:
     """Train, measure and write the page."""
 
-    seeds: tuple[int, ...] = SEEDS
-    """Training seeds."""
     output_dir: Path = Path("logs/reasoning")
     """Folder of training runs."""
     results: Path = Path("docs/learning/reasoning")
@@ -90,19 +86,14 @@ def arm_args(seed: int, arm: str) -> tuple[str, ...]:
 
 def measure(model: Path, seed: int) -> dict[str, dict[str, list[float]]]:
     """Measure a model in the validation states of a seed."""
-    config = read_config(arm_args(seed, OUTCOME))
-    curriculum, actor = config.make_curriculum(), Actor(model, config.model)
-    measured = {}
-    for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):
-        episodes = validation_episodes(config, curriculum, curriculum.begin(), STATES)
-        validate(actor, config, episodes, temperature=temperature)
-        turns = [episode.turns[0] for episode in episodes]
-        measured[name] = {
+    return {
+        name: {
             "right": [float(turn.is_rewarded) for turn in turns],
             "true": [round(turn.reasoning_accuracy or 0.0, 4) for turn in turns],
             "statements": [float(turn.statements.checked) if turn.statements else 0.0 for turn in turns],
         }
-    return measured
+        for name, turns in sampled_and_greedy(model, arm_args(seed, OUTCOME), STATES)
+    }
 
 
 def run_seed(seed: int, folder: Path, results: Path) -> None:
@@ -190,7 +181,7 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parse_options(Options, args, prog="python -m benchmarks.reasoning")
     torch.set_num_threads(1)
     options.results.mkdir(parents=True, exist_ok=True)
-    for seed in options.seeds:
+    for seed in SEEDS:
         if any(not (options.results / f"{seed}-{number}.json").exists() for number in range(len(ARMS))):
             run_seed(seed, options.output_dir.resolve(), options.results)
     make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from vlmgym.cli.main import run_train
 from vlmgym.errors import UsageError
+from vlmgym.runs.record import TurnRecord
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,3 +69,17 @@ def train_here(folder: Path, *args: str) -> float:
     folder.parent.mkdir(parents=True, exist_ok=True)
     minutes: float = once(folder.with_name(f"{folder.name}-cpu.json"), run)
     return minutes
+
+
+def sampled_and_greedy(model: Path, args: Sequence[str], states: int) -> Iterator[tuple[str, list[TurnRecord]]]:
+    """Yield the turns of a model in the validation states of a seed: `sampled` at temperature 1, then `greedy`."""
+    from vlmgym.training.config import read_config
+    from vlmgym.training.engine.actor import Actor  # imports torch
+    from vlmgym.training.validation import validate, validation_episodes
+
+    config = read_config(args)
+    curriculum, actor = config.make_curriculum(), Actor(model, config.model)
+    for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):
+        episodes = validation_episodes(config, curriculum, curriculum.begin(), states)
+        validate(actor, config, episodes, temperature=temperature)
+        yield name, [episode.turns[0] for episode in episodes]
