@@ -1,4 +1,5 @@
-"""Given the same responses, every adapter gives the texts, images, outcomes, rewards and score of `vlmgym.Episode`.
+"""Given the same responses, every adapter gives the texts, images, outcomes, rewards, score and accuracies of
+`vlmgym.Episode`.
 
 `DRIVERS` maps each adapter to a function that plays a case, through the framework's own entry point if possible.
 Cases are skipped if the framework is not installed.
@@ -10,7 +11,7 @@ import asyncio
 import base64
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +26,7 @@ import vlmgym
 from tests.api_server import ApiServer, completion, first
 from vlmgym.integrations.trl import GameEnvironment
 
-ORACLE = "the oracle's answer"
+ORACLE, IN_FULL = "the oracle's answer", "the oracle's response"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Case:
         episode, responses = self.episode, []
         while not episode.done:
             response = self.script[episode.turn]
-            responses.append(f"<answer>{episode.answer()}</answer>" if response is ORACLE else response)
+            if response is ORACLE:
+                response = f"<answer>{episode.answer()}</answer>"
+            responses.append(str(episode.oracle()) if response is IN_FULL else response)
             episode.respond(responses[-1])
         return responses
 
@@ -68,6 +71,7 @@ class Played:
     outcomes: Any = field(default_factory=list)
     rewards: Any = field(default_factory=list)
     score: float = 0.0
+    accuracies: Any = None
 
 
 REWARD = {"shaping": "log2", "illegal": -1.0, "unparsable": -2.0, "format_weight": 0.5}
@@ -79,6 +83,7 @@ ALL_OUTCOMES = (ORACLE, LEFT, LEFT, LEFT, LEFT, UNPARSABLE, ORACLE)
 CASES = {
     "image": Case("2048", 3, {"max_turns": 7, **SIZE}, ALL_OUTCOMES),
     "game over": Case("2048", 4, {"max_turns": 50, "rows": 3, "columns": 3, "goal": 8, **SIZE}, (ORACLE,) * 50),
+    "reasoning": Case("2048", 3, {"max_turns": 2, "prediction": True, **SIZE}, (IN_FULL, ORACLE)),
     "text": Case("2048", 3, {"max_turns": 7, "observation": "text", **SIZE}, ALL_OUTCOMES),
     "both": Case(
         "shisensho", 5, {"max_turns": 4, "observation": "both", "size": 160}, (ORACLE, UNPARSABLE, FAR, ORACLE)
@@ -130,6 +135,11 @@ def with_images(prompt: Sequence[Any], images: Sequence[Any]) -> list[Message]:
     return [*before, (last[0], parts([{"type": "image", "image": image} for image in images]) + last[1])]
 
 
+def accuracies(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the accuracies among the metrics of an episode; NaN if none applies."""
+    return {name: value for name, value in metrics.items() if name.endswith("_accuracy") and not np.isnan(value)}
+
+
 def by_hand(case: Case, turns: int | None = None, whole: bool = False) -> Played:
     """Play with `Episode`; with `whole`, each turn has all messages instead of only the new ones."""
     episode, played = case.episode, Played()
@@ -139,7 +149,7 @@ def by_hand(case: Case, turns: int | None = None, whole: bool = False) -> Played
         scored = episode.respond(response)
         played.outcomes.append(scored.outcome.value)
         played.rewards.append(scored.total)
-    played.score = episode.score
+    played.score, played.accuracies = episode.score, episode.accuracies
     return played
 
 
@@ -155,7 +165,7 @@ def trl(case: Case) -> Played:
     played.outcomes = [scored.outcome.value for scored in environment.turns]
     played.rewards = [scored.total for scored in environment.turns]
     assert environment.episode is not None
-    played.score = environment.episode.score
+    played.score, played.accuracies = environment.episode.score, environment.episode.accuracies
     assert environment.get_reward() == sum(played.rewards)
     return played
 
@@ -206,7 +216,7 @@ def inspect(case: Case) -> Played:
     (log,) = inspect_ai.eval(make_task(case.game, 1, case.seed, **case.options), model=model, display="none")
     score = log.samples[0].scores["game_score"]
     played.outcomes, played.rewards = ([turn[key] for turn in score.metadata["turns"]] for key in ("outcome", "reward"))
-    played.score = score.value
+    played.score, played.accuracies = score.value, accuracies(score.metadata)
     assert score.metadata["reward"] == sum(played.rewards)
     assert log.results.scores[0].metrics["mean"].value == score.value
     return played
@@ -230,7 +240,7 @@ def openenv(case: Case) -> Played:
             played.outcomes.append(turn.observation.outcome.value)
             played.rewards.append(turn.reward)
         assert turn.done
-        played.score = turn.observation.score
+        played.score, played.accuracies = turn.observation.score, turn.observation.accuracies
     return played
 
 
@@ -251,7 +261,7 @@ def skyrl(case: Case) -> Played:
     assert output["done"]
     metrics = environment.get_metrics()
     assert [metrics[outcome] for outcome in vlmgym.Outcome] == [*map(played.outcomes.count, vlmgym.Outcome)]
-    played.score = metrics["score"]
+    played.score, played.accuracies = metrics["score"], accuracies(metrics)
     return played
 
 
@@ -280,7 +290,7 @@ def vagen(case: Case) -> Played:
         played.turns[0].insert(0, ("system", [system]))
     else:
         assert system == SYSTEM_PROMPT  # VAGEN always has a system prompt
-    played.score = info["score"]
+    played.score, played.accuracies = info["score"], accuracies(info)
     return played
 
 
@@ -301,6 +311,7 @@ def verifiers(case: Case) -> Played:
         trace.info["outcomes"],
         trace.info["rewards"],
         trace.metrics["score"],
+        accuracies(trace.metrics),
     )
     assert trace.reward == sum(played.rewards)
     assert [trace.metrics[each] for each in vlmgym.Outcome] == [*map(played.outcomes.count, vlmgym.Outcome)]
@@ -329,6 +340,7 @@ def verl(case: Case) -> Played:
         played.turns.append([*new[:-1], (new[-1][0], [*parts(images), *new[-1][1]])])
     played.outcomes = {outcome.value: facts[outcome][0] for outcome in vlmgym.Outcome}
     played.rewards, played.score = facts["turn_scores"][0], facts["score"][0]
+    played.accuracies = accuracies({name: values[0] for name, values in facts.items()})
     assert float(output.batch["rm_scores"].sum()) == pytest.approx(sum(played.rewards))
     return played
 
@@ -364,6 +376,11 @@ def test_cases_have_all_outcomes_and_ends() -> None:
     assert len(played["several images"].turns[0][0][1]) > 2
     assert all(len(content) == 1 for turn in played["text"].turns for _, content in turn)
     assert any(case.episode.messages()[0]["role"] == "system" for case in CASES.values())
+    assert played["reasoning"].accuracies == {
+        "perception_accuracy": 0.5,
+        "prediction_accuracy": 0.5,
+        "reasoning_accuracy": 1.0,
+    }
 
 
 def test_new_messages_of_a_chat_add_up_to_all_its_messages() -> None:
@@ -383,6 +400,8 @@ def test_adapters_play_as_episode(adapter: str, name: str, tmp_path: Path, monke
     expected = by_hand(case, 1 if adapter in SINGLE_MOVES else None, adapter in WHOLE_REQUESTS)
     if adapter == "lmms_eval":  # has the score but no rewards
         expected.rewards = None
+    if adapter in SINGLE_MOVES:
+        expected.accuracies = None
     if adapter == "verl":
         expected.outcomes = {outcome.value: expected.outcomes.count(outcome) for outcome in vlmgym.Outcome}
     assert played == expected

@@ -36,7 +36,8 @@ def play() -> Solver:
             state = await generate(state)
             scored = await run_sync(episode.respond, state.output.completion)
             turns.append({"outcome": scored.outcome.value, "reward": scored.total, "feedback": scored.feedback})
-            for name, value in (("score", episode.score), ("end_reason", episode.end_reason), ("turns", turns)):
+            facts = {"score": episode.score, "end_reason": episode.end_reason, "turns": turns}
+            for name, value in (facts | {"accuracies": episode.accuracies}).items():
                 state.store.set(name, value)
         return state
 
@@ -53,7 +54,11 @@ def game_score() -> Scorer:
             value=state.store.get("score", 0.0),
             answer=state.output.completion,
             explanation=state.store.get("end_reason"),
-            metadata={"turns": turns, "reward": sum(turn["reward"] for turn in turns)},
+            metadata={
+                "turns": turns,
+                "reward": sum(turn["reward"] for turn in turns),
+                **state.store.get("accuracies", {}),
+            },
         )
 
     return score

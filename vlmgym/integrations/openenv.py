@@ -42,6 +42,9 @@ class GameObservation(Observation):
     outcome: Outcome | None = Field(None, description="Outcome of the last response; null after a reset.")
     feedback: str = Field("", description="Why the last response was not played; otherwise empty.")
     score: float = Field(0.0, description="Sum of the game's own rewards so far.")
+    accuracies: dict[str, float] = Field(
+        default_factory=dict, description="Means so far of the accuracy of perception, prediction and reasoning."
+    )
     end_reason: str | None = Field(None, description="Why the episode has ended, or null.")
 
     def messages(self) -> list[dict[str, Any]]:
@@ -152,6 +155,7 @@ def _observe(episode: Episode, scored: Scored[Any, Any] | None = None) -> GameOb
         outcome=scored and scored.outcome,
         feedback=episode.feedback,
         score=episode.score,
+        accuracies=episode.accuracies,
         end_reason=episode.end_reason,
         reward=scored and scored.total,
         done=episode.done,

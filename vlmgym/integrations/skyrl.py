@@ -54,8 +54,9 @@ class GameEnvironment(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the score and the number of turns, in total and per outcome; SkyRL logs their means."""
-        return {"score": self._episode.score, "turns": self.turns, **self._episode.outcomes}
+        """Return the score, the number of turns, in total and per outcome, and accuracies; SkyRL logs their means."""
+        episode = self._episode
+        return {"score": episode.score, "turns": self.turns, **episode.outcomes, **episode.accuracies}
 
 
 skyrl_gym.register(id="vlmgym", entry_point=GameEnvironment)

@@ -66,6 +66,7 @@ class GameEnvironment(GymImageEnv):
             "score": episode.score,
             "outcome": scored.outcome.value,
             "feedback": scored.feedback,
+            **episode.accuracies,
         }
         return await asyncio.to_thread(_observe, episode), scored.total, episode.done, info
 

@@ -140,7 +140,8 @@ class GameEnv(vf.Env[GameEnvConfig]):
         if trace.ok:
             rewards = [scored.total for scored in turns]
             trace.record_reward("game", sum(rewards))
-            trace.record_metrics({"score": episode.score, "truncated": episode.truncated, **episode.outcomes})
+            metrics = {"score": episode.score, "truncated": episode.truncated}
+            trace.record_metrics(metrics | episode.outcomes | episode.accuracies)
             trace.info |= {"outcomes": [scored.outcome.value for scored in turns], "rewards": rewards}
             trace.info["end_reason"] = episode.end_reason
 

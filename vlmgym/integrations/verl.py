@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 from uuid import uuid4
 
@@ -82,7 +83,9 @@ class GameAgentLoop(AgentLoopBase):
                 break  # An image must never be cut: verl would pair its features with the wrong tokens.
             messages, images = [*before, turn], [*images, *_images([turn])]
             tokens, mask, logprobs = merged.token_ids, longer, padded
-        facts = {"score": episode.score, "finished": float(episode.done), **episode.outcomes}
+        # verl needs the same keys from all episodes
+        accuracies = {name: episode.accuracies.get(name, math.nan) for name in Episode.ACCURACIES}
+        facts = {"score": episode.score, "finished": float(episode.done), **episode.outcomes, **accuracies}
         return AgentLoopOutput(
             prompt_ids=tokens[: len(tokens) - len(mask)],
             response_ids=tokens[len(tokens) - len(mask) :],

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt, ValidationError
 
@@ -47,6 +48,9 @@ class Episode:
     Rewards, prompts and images are exactly the same as in `vlmgym eval` with the same game, config, seed and responses.
     """
 
+    ACCURACIES: ClassVar = ("perception_accuracy", "prediction_accuracy", "reasoning_accuracy")
+    """All keys that `accuracies` may have."""
+
     def __init__(self, game: str | Game[Any, Any], seed: int | None = None, **settings: Any) -> None:
         """Start an episode.
 
@@ -63,13 +67,17 @@ class Episode:
         if not isinstance(game, str | Game):
             raise UsageError(f"game must be an id, a name or a Game, got {short_repr(game)}")
         (setup,) = game_setups(game, **settings)
-        self._live = LiveEpisode(setup, seed)
+        self._start(LiveEpisode(setup, seed))
+
+    def _start(self, live: LiveEpisode) -> None:
+        self._live = live
+        self._accuracies: dict[str, list[float]] = {name: [] for name in self.ACCURACIES}
 
     @classmethod
     def of(cls, live: LiveEpisode) -> Episode:
         """Wrap a `LiveEpisode`, without copying it."""
         episode = cls.__new__(cls)
-        episode._live = live
+        episode._start(live)
         return episode
 
     @classmethod
@@ -138,6 +146,15 @@ class Episode:
     def outcomes(self) -> dict[str, int]:
         """Number of turns per outcome: `played`, `illegal` and `unparsable`."""
         return {outcome.value: count for outcome, count in self._live.episode.outcomes.items()}
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """Means from 0 to 1 over the turns taken with this object, of those that apply to any of them.
+
+        `perception_accuracy` and `prediction_accuracy` are fractions of correct cells, and `reasoning_accuracy` is the
+        fraction of true statements, as in the summary of a run.
+        """
+        return {name: float(np.mean(values)) for name, values in self._accuracies.items() if values}
 
     @property
     def done(self) -> bool:
@@ -239,7 +256,13 @@ class Episode:
         """
         check_instance("response", response, str)
         self._check_running()
-        return self._live.step(storable(response))
+        scored = self._live.step(storable(response))
+        seen, predicted = (None if part is None else part.partial for part in (scored.perception, scored.prediction))
+        true = float(np.mean(scored.statements)) if scored.statements else None
+        for values, accuracy in zip(self._accuracies.values(), (seen, predicted, true)):
+            if accuracy is not None:
+                values.append(accuracy)
+        return scored
 
     def _best_action(self) -> Any:
         self._check_running()

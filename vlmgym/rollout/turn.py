@@ -23,7 +23,6 @@ from vlmgym.runs.record import (
 from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
-from vlmgym.sandbox.core.response_format import parse_response
 from vlmgym.sandbox.core.reward import Scored, step_infos
 
 TURN_LIMIT: Literal["turn limit"] = "turn limit"
@@ -191,7 +190,7 @@ class LiveEpisode:
                     actions=scored.rewards,
                 ),
                 info=dict(scored.info),
-                statements=_check_statements(self.setup.game, before, reply),
+                statements=_statements_record(self.setup.game, before, reply, scored),
                 cost=cost,
                 latency=reply.latency,
                 prompt_tokens=reply.prompt_tokens,
@@ -265,11 +264,13 @@ class LiveEpisode:
                 raise
 
 
-def _check_statements(game: Game[Any, Any], state: Any, reply: Reply) -> StatementsRecord | None:
-    """Check the reasoning of a reply, which is in its thoughts or was returned separately."""
+def _statements_record(
+    game: Game[Any, Any], state: Any, reply: Reply, scored: Scored[Any, Any]
+) -> StatementsRecord | None:
+    """Record the statements of a reply: in its thoughts, or if there are none, in the reasoning returned separately."""
     if type(game).check_reasoning is Game.check_reasoning:
         return None
-    checks = game.check_reasoning(state, parse_response(reply.text).thought or reply.reasoning or "")
+    checks = scored.statements or tuple(game.check_reasoning(state, reply.reasoning or ""))
     first_false = checks.index(False) + 1 if False in checks else None
     return StatementsRecord(checked=len(checks), true=sum(checks), first_false=first_false)
 

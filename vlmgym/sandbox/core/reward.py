@@ -106,6 +106,8 @@ class Scored(Generic[StateT, ActionT]):
         prediction: Accuracy of `<prediction>`, 0 if the response has none or is not played; None for native actions,
             for games that do not ask for it, and if the rules do not determine the board or leave it as it is.
         rewards: The game's own reward of each action, if `Game.actions_per_turn` is above 1.
+        statements: Which statements in the thoughts of the response are true, of those that `Game.check_reasoning`
+            finds.
     """
 
     total: float
@@ -120,6 +122,7 @@ class Scored(Generic[StateT, ActionT]):
     info: Mapping[str, Any] = field(default_factory=dict)
     prediction: Perception | None = None
     rewards: tuple[float, ...] = ()
+    statements: tuple[bool, ...] = ()
 
 
 def score_response(
@@ -137,24 +140,23 @@ def score_response(
     _check_running(game, state)
     parsed = parse_response(response)
     longest = game.answer.longest * game.actions_per_turn
+    statements = tuple(game.check_reasoning(state, parsed.thought))
     text = TextScores(
         parsed.format_reward(longest, game.asks_prediction, game.config.think_tag),
         game.perceive(state, parsed.perception or ""),
         Perception(0.0, 0.0) if game.asks_prediction else None,
-        _share_true(game.check_reasoning(state, parsed.thought)) if config.reasoning_weight else 0.0,
+        sum(statements) / len(statements) if statements else 0.0,
     )
     try:
         actions = game.parse_actions(parsed.answer(longest))
     except ParseError as error:
-        return _take_turn(game, state, error, rng, config, text)
+        return replace(_take_turn(game, state, error, rng, config, text), statements=statements)
     if game.asks_prediction:
         text = text._replace(prediction=_score_prediction(game, state, actions, parsed.prediction or ""))
     scored = _take_turn(game, state, actions[0], rng, config, text)
-    return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config, text)
-
-
-def _share_true(checks: Sequence[bool]) -> float:
-    return sum(checks) / len(checks) if checks else 0.0
+    if game.actions_per_turn > 1:
+        scored = _play_on(game, scored, actions, rng, config, text)
+    return replace(scored, statements=statements)
 
 
 def _score_prediction(
