@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -167,35 +167,26 @@ class RemoteTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def handle(handler: Handler, message: bytes | bytearray, pack: Callable[[Any], bytes]) -> bytes:
-    """Handle one call in a worker.
-
-    Args:
-        handler: Function to call.
-        message: Pickle of its arguments.
-        pack: Function that pickles the response.
-
-    Returns:
-        The packed response.
-    """
+def handle(handler: Handler, message: bytes) -> bytes:
+    """Call a handler in a worker with pickled arguments, and return the packed response."""
     try:
         args = pickle.loads(message)
     except Exception as error:  # `__main__` lacks a notebook's class, or a user's `__setstate__` raises anything
-        return pack((None, unsendable(error), traceback.format_exc()))
+        return Channel.pack((None, unsendable(error), traceback.format_exc()))
     try:
         value = handler(*args)
     except Exception as error:
-        return _pack_error(error, pack)
+        return _pack_error(error)
     try:
-        return pack((value, None, ""))
+        return Channel.pack((value, None, ""))
     except Exception as error:
-        return pack((None, UsageError(f"a worker cannot return its result: {_describe(error)}"), ""))
+        return Channel.pack((None, UsageError(f"a worker cannot return its result: {_describe(error)}"), ""))
 
 
-def read_result(response: bytes | bytearray, buffers: Iterable[Any] = ()) -> Result:
-    """Unpickle the response to a call; `buffers` are its out-of-band buffers (PEP 574)."""
+def read_result(response: bytes) -> Result:
+    """Unpickle the response to a call."""
     try:
-        value, error, trace = pickle.loads(response, buffers=buffers)
+        value, error, trace = pickle.loads(response)
     except Exception as failure:
         return Result(None, WorkerError(f"cannot read the result of a worker: {_describe(failure)}"))
     if error is not None and trace:
@@ -209,13 +200,13 @@ def unsendable(error: Exception) -> UsageError:
     return UsageError(f"cannot send an object to a worker ({_describe(error)}): {advice}")
 
 
-def _pack_error(error: Exception, pack: Callable[[Any], bytes]) -> bytes:
+def _pack_error(error: Exception) -> bytes:
     trace = traceback.format_exc()
     if not isinstance(error, StopIteration):  # futures reject it
         with contextlib.suppress(Exception):  # the error itself may not be picklable
             pickle.loads(pickle.dumps(error))
-            return pack((None, error, trace))
-    return pack((None, WorkerError(f"a worker raised {_describe(error)}"), trace))
+            return Channel.pack((None, error, trace))
+    return Channel.pack((None, WorkerError(f"a worker raised {_describe(error)}"), trace))
 
 
 def _describe(error: Exception) -> str:
@@ -358,7 +349,7 @@ def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple
     channel, handler = Channel(end), make_handler(*args)
     with contextlib.suppress(ChannelClosed):
         while True:
-            channel.send(handle(handler, channel.receive_packed(), Channel.pack))
+            channel.send(handle(handler, channel.receive_packed()))
 
 
 @contextlib.contextmanager

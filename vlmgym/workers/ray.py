@@ -13,21 +13,11 @@ import logging
 import os
 import re
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra
-from vlmgym.workers.process import (
-    UNPICKLABLE,
-    Handler,
-    Result,
-    WorkerPool,
-    call_function,
-    handle,
-    read_result,
-    unsendable,
-)
+from vlmgym.workers.process import UNPICKLABLE, WorkerPool, call_function
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,80 +67,6 @@ def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> in
     if (num_workers or 1) > cpus:
         raise UsageError(f"the Ray cluster has {cpus} CPUs, too few for {num_workers or 1} workers")
     return min(cpus if num_workers is None else num_workers, num_tasks)
-
-
-class RayWorker:
-    """A worker in an actor of the cluster; used like a `WorkerProcess`.
-
-    The actor reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine. It reserves
-    one byte of memory, because Ray ignores the scheduling strategy of actors that reserve nothing.
-    """
-
-    def __init__(self, make_handler: Callable[..., Handler], *args: Any) -> None:
-        """Start the actor; see `WorkerProcess` for the arguments."""
-        import ray
-
-        self._ray = ray
-        options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": "SPREAD"}
-        self._actor = ray.remote(_Actor).options(**options).remote(make_handler, args)
-        self._responses: deque[Any] = deque()
-
-    def pack(self, *args: Any) -> bytes:
-        """Pickle the arguments of a call. Classes of `__main__` are pickled by value.
-
-        Raises:
-            UsageError: The arguments cannot be pickled.
-        """
-        from ray import cloudpickle
-
-        try:
-            data: bytes = cloudpickle.dumps(args)
-        except UNPICKLABLE as error:
-            raise unsendable(error) from error
-        return data
-
-    def send(self, packed: bytes) -> None:
-        """Send a call."""
-        self._responses.append(self._actor.handle.remote(packed))
-
-    def receive(self) -> Result:
-        """Wait for the result of the oldest call.
-
-        Raises:
-            WorkerError: The worker died.
-        """
-        from ray.exceptions import RayError
-
-        try:
-            data, *buffers = self._ray.get(self._responses.popleft())
-        except RayError as error:
-            raise WorkerError(f"a Ray worker died: {first_line(error)}") from error
-        return read_result(data, buffers)
-
-    def close(self) -> None:
-        """Stop the worker; kill it if it is busy. Idempotent."""
-        if self._ray.is_initialized():  # else the program is exiting, and the actor with it
-            self._ray.kill(self._actor)
-
-
-class _Actor:
-    def __init__(self, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
-        self._handler = make_handler(*args)
-
-    def handle(self, message: bytes) -> list[Any]:
-        """Handle a call. Return the pickled response and its buffers as arrays, which Ray transfers without copies."""
-        import numpy as np
-        from ray import cloudpickle
-
-        buffers: list[Any] = []
-
-        def pack(response: Any) -> bytes:
-            buffers.clear()
-            data: bytes = cloudpickle.dumps(response, protocol=5, buffer_callback=buffers.append)
-            return data
-
-        response = handle(self._handler, message, pack)
-        return [np.frombuffer(data, np.uint8) for data in (response, *(buffer.raw() for buffer in buffers))]
 
 
 class RayPool(WorkerPool):

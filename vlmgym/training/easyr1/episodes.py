@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlmgym.curriculum import Curriculum, Pick, Progress
-from vlmgym.errors import EpisodeError, UsageError
+from vlmgym.errors import EpisodeError, UsageError, VlmgymError, WorkerError, first_line
 from vlmgym.policies.base import Reply, identity
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
@@ -15,7 +15,6 @@ from vlmgym.rollout.turn import GameSetup, Observation
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, TurnRecord
 from vlmgym.training.easyr1.settings import Section
 from vlmgym.training.states import START_ERRORS, EpisodeRollout, start_rollouts
-from vlmgym.workers.ray import RayWorker
 
 
 class PromptStream:
@@ -245,8 +244,8 @@ class RolloutWorkerPool:
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
         """Start the workers; see `RolloutWorker` for the arguments."""
         args = section, encoder, seed, model
-        self._workers = [RayWorker(_make_handler, *args) for _ in range(section.rollout_workers)]
-        self._local = None if self._workers else _make_handler(*args)
+        self._local = None if section.rollout_workers else RolloutWorker(*args)
+        self._actors = [_start_actor(*args) for _ in range(section.rollout_workers)]
 
     def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
         """Start a group of episodes for each prompt_id; return their requests, ordered by prompt_id."""
@@ -271,33 +270,51 @@ class RolloutWorkerPool:
         return sorted(self._call_all("finish", group_size), key=lambda result: (result.prompt_id, result.sample_idx))
 
     def close(self) -> None:
-        """Stop the workers."""
-        for worker in self._workers:
-            worker.close()
+        """Stop the workers, even if they are busy."""
+        for actor in self._actors:
+            import ray
+
+            ray.kill(actor)
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all workers and concatenate the results."""
-        return self._call([(method, *args)] * max(1, len(self._workers)))
+        return self._call(method, [args] * max(1, len(self._actors)))
 
     def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
         """Call a method of each worker with its share of `items`; all items of a prompt go to the same worker."""
-        count = max(1, len(self._workers))
+        count = max(1, len(self._actors))
         shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
-        return self._call([(method, share, *args) if share else None for share in shares])
+        return self._call(method, [(share, *args) if share else None for share in shares])
 
-    def _call(self, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
-        """Make one call (method and arguments), or none, to each worker, and concatenate the results."""
+    def _call(self, method: str, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
+        """Call a method of each worker with its arguments, unless these are None, and concatenate the results."""
         if self._local is not None:
-            return [result for call in calls if call for result in self._local(*call)]
-        called = [(worker, call) for worker, call in zip(self._workers, calls, strict=True) if call]
-        for worker, call in called:
-            worker.send(worker.pack(*call))
-        return [result for worker, _ in called for result in worker.receive().get()]
+            return [result for args in calls if args is not None for result in getattr(self._local, method)(*args)]
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        called = [(actor, args) for actor, args in zip(self._actors, calls, strict=True) if args is not None]
+        try:
+            results = ray.get([getattr(actor, method).remote(*args) for actor, args in called])
+        except RayTaskError as error:
+            if isinstance(error.cause, VlmgymError):
+                raise error.cause from error
+            raise
+        except RayError as error:
+            raise WorkerError(f"a Ray worker died: {first_line(error)}") from error
+        return [result for share in results for result in share]
 
 
-def _make_handler(section: Section, encoder: Any, seed: int, model: str) -> Callable[..., Any]:
-    worker = RolloutWorker(section, encoder, seed, model)
-    return lambda method, *args: getattr(worker, method)(*args)
+def _start_actor(*args: Any) -> Any:
+    """Start a rollout worker in a Ray actor.
+
+    It reserves no CPU, so that more workers than CPUs fit, for instance after the loss of a machine, but one byte of
+    memory, because Ray ignores the scheduling strategy of actors that reserve nothing.
+    """
+    import ray
+
+    options = {"num_cpus": 0, "memory": 1, "scheduling_strategy": "SPREAD"}
+    return ray.remote(RolloutWorker).options(**options).remote(*args)
 
 
 def _by_prompt(requests: list[Request]) -> list[Request]:
