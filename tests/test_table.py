@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable
@@ -11,18 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import vlmgym
-from tests.playing import CHARACTERS, edited
+from tests.playing import edited
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.errors import one_line
 from vlmgym.evaluation import EvalConfig
-from vlmgym.evaluation.saved_runs import csv_lines
 from vlmgym.evaluation.table import ResultsTable, latex, markdown
 from vlmgym.statistics import paired_difference
 
@@ -125,13 +120,6 @@ def test_latex_escapes_special_characters(runs, printed, tmp_path):
     body = printed(runs, last, "--format", "latex")
     assert r"5\% of \{x\}\_y \$\textbackslash{}alpha\$ \#1 \& " in body
     assert "{[}2cm" in body
-
-
-@given(st.text(CHARACTERS, min_size=1, max_size=30))
-def test_text_in_csv(name):
-    (row,) = csv.DictReader(io.StringIO(csv_lines([{"model": name, "mean": -1.5}])))
-    line = one_line(name)
-    assert row == {"model": f"'{line}" if line[:1] in {*"=+-@"} else line, "mean": "-1.5"}
 
 
 @pytest.mark.parametrize(

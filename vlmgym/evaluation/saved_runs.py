@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlmgym.errors import UsageError, importing, one_line
+from vlmgym.errors import UsageError, importing
 from vlmgym.evaluation.compare import read_metrics
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary
@@ -20,9 +20,6 @@ from vlmgym.runs.store import StoredRun, open_run
 
 if TYPE_CHECKING:
     import pandas
-
-FORMULA = ("=", "+", "-", "@")
-"""First characters of text that spreadsheets run as a formula (OWASP, CSV Injection)."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +120,9 @@ def read_runs(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], 
 
 
 def csv_lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format rows as CSV (RFC 4180), with a column for every name; missing values are empty.
-
-    Text is on one line, and gets an apostrophe in front if a spreadsheet would run it as a formula.
-    """
+    """Format rows as CSV (RFC 4180), with a column for every name; missing values are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    writer.writerows(rows)
     return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    line = one_line(value)
-    return f"'{line}" if line.startswith(FORMULA) else line
