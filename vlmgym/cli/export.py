@@ -102,7 +102,7 @@ def export(config: ExportConfig) -> None:
             left_out.update(rows.left_out)
 
         turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
-        calls = [(episode, run.config.games, turns, config.format, folder) for episode in chosen]
+        calls = [(episode, turns, config.format, folder) for episode in chosen]
         with config.pool(len(chosen)) as workers:
             call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
         if not count:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import writing
-from vlmgym.runs.record import EpisodeRecord, GameRecord, TurnRecord, recorded_states
+from vlmgym.runs.record import EpisodeRecord, TurnRecord, recorded_states
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import CONTROLS, Message, chat_messages
@@ -76,13 +76,9 @@ class Rows:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def export_episode(
-    stored: StoredEpisode, games: Sequence[GameRecord], turns: TurnFilter, format_: str, folder: Path
-) -> Rows:
+def export_episode(stored: StoredEpisode, turns: TurnFilter, format_: str, folder: Path) -> Rows:
     """Return the rows of an episode, and write its images that are not in the export folder yet."""
     record = stored.read()
-    if record.game not in games:
-        raise UsageError(f"{stored.location} has a game that is not in run.json")
     game, prompts = record.game.game(), record.prompts
     if prompts.images != "true":
         raise UsageError(f"cannot export {stored.location}: the policy was shown {CONTROLS[prompts.images]}")
