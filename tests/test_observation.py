@@ -12,11 +12,11 @@ import vlmgym
 from tests.api_server import ApiServer
 from tests.api_server import policy as server_policy
 from vlmgym import Episode, make_game
+from vlmgym.benchmark.verify import verify_run
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, open_run
-from vlmgym.evaluation.verify import verify_run
 from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.policies import Prompt, random_response
 from vlmgym.policies.base import Reply

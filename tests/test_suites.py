@@ -16,7 +16,7 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 from tests.playing import edited, small_suite
 from vlmgym import make_game
 from vlmgym.benchmark.suites import FOLDER, behaviour_hash, mean_with_error, read_suite, suite_names
-from vlmgym.benchmark.verify import verify_results
+from vlmgym.benchmark.verify import verify_run
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
 from vlmgym.evaluation.tables import format_estimate
@@ -69,7 +69,7 @@ def test_a_suite_determines_games_and_settings(suite, tmp_path, capsys):
     assert swap.normalised[0] == pytest.approx((swap.score_mean - swap.random) / (swap.oracle - swap.random))
     assert summary.score == mean_with_error([statements.normalised, swap.normalised])
     assert set(summary.skills) == {*Swap.skills, *make_game("scenes-statements").skills}
-    assert verify_results(run, 0).problems == []
+    assert verify_run(run, 0).problems == []
 
 
 def test_reports_have_a_profile_of_skills(suite, tmp_path, watched):

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from tests.playing import edited
-from vlmgym.benchmark.verify import VerifyConfig, verify
+from vlmgym.benchmark.verify import VerifyConfig, verify, verify_run
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError, VlmgymError
 from vlmgym.evaluation import EvalConfig, open_run
-from vlmgym.evaluation.verify import verify_run
 
 Records = list[dict[str, Any]]
 OPTIONS: dict[str, Any] = {"episodes": 3, "max_turns": 12, "workers": 0, "videos": 0, "report": False}

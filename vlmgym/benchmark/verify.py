@@ -1,30 +1,42 @@
-"""`vlmgym verify RUN`: replay a run, which may be a zip from anyone, and compare a run of a suite with the suite."""
+"""`vlmgym verify RUN`: replay the responses of a run, which may be a zip from anyone, and check the scores."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
-from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary
-from vlmgym.errors import UsageError, VlmgymError
+from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary, summarise
+from vlmgym.errors import EpisodeEnded, GameError, UsageError, VlmgymError, short_repr
 from vlmgym.evaluation.config import RunArgument, SavedRunOptions
+from vlmgym.evaluation.progress import call_in_order
+from vlmgym.evaluation.summary import GameTally, Tally
 from vlmgym.evaluation.tables import format_estimate
-from vlmgym.evaluation.verify import Verification, summary_problems, verify_run
-from vlmgym.runs.record import RunRecord, changes, version_changes
+from vlmgym.policies.base import recorded_reply
+from vlmgym.rollout.runner import run_async
+from vlmgym.rollout.schedule import CurriculumSchedule
+from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.trained import recorded_curriculum
+from vlmgym.rollout.turn import GameSetup, LiveEpisode, episode_record
+from vlmgym.runs.record import Change, DifficultyRecord, EpisodeRecord, RunRecord, Summary, changes, version_changes
 from vlmgym.runs.run import RUN
-from vlmgym.runs.store import StoredRun, open_run
+from vlmgym.runs.store import StoredEpisode, StoredRun, open_run
+from vlmgym.sandbox.core.game import Game
 from vlmgym.terminal import make_console
+from vlmgym.workers.pool import ProcessPool, num_workers_for
 
 SHOWN = 10
 """Maximum number of differences that are printed."""
 MIB = 1 << 20
 FILES = {"run.json": 4 * MIB, "summary.json": 16 * MIB, "episodes.jsonl": 4096 * MIB}
 """Files that are read from a zip, and their maximum sizes in bytes; all others are ignored."""
+SHARED = ("policy", "reward", "max_turns")
+"""Fields of episodes that must equal those of `run.json`; prompts are compared after filling in the game's defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +52,7 @@ def verify(config: VerifyConfig) -> None:
     console = make_console()
     with run_folder(config.run) as folder:
         run = open_run(folder, config.data)
-        result = verify_results(run, config.workers)
+        result = verify_run(run, config.workers)
     for problem in result.problems[:SHOWN]:
         console.print(problem, soft_wrap=True)
     if result.problems:
@@ -57,24 +69,136 @@ def verify(config: VerifyConfig) -> None:
     )
 
 
-def verify_results(run: StoredRun, num_workers: int | None = None) -> Verification:
-    """Replay a run and, if it is of a suite, compare its configuration, games and normalised scores with the suite.
+@dataclass
+class Verification:
+    """Result of a verification.
 
-    If the configuration or a game differs from the suite's, nothing is replayed: a replay could then take any time.
+    Attributes:
+        episodes: Number of episodes replayed.
+        turns: Number of turns replayed.
+        problems: Differences between the record and the replay, one sentence each.
+        games: Summary of the recorded episodes of each game, by id; empty if faults in `run.json` prevented the replay.
     """
-    if problems := [*suite_problems(run.config)]:
-        return Verification(problems=problems)
-    result = verify_run(run, num_workers)
+
+    episodes: int = 0
+    turns: int = 0
+    problems: list[str] = field(default_factory=list)
+    games: dict[str, Summary] = field(default_factory=dict)
+
+
+class Replay(NamedTuple):
+    """Result of replaying an episode.
+
+    Attributes:
+        turns: Number of turns.
+        problems: Differences from the record.
+        totals: Totals of the record; None if it cannot be read.
+    """
+
+    turns: int
+    problems: Sequence[str]
+    totals: GameTally | None
+
+
+def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
+    """Replay every episode of a run, and check that its suite, `run.json`, the episodes and the summary agree.
+
+    If `run.json` has faults, nothing is replayed, because that could take any time. The summary is checked only if
+    nothing else differs.
+    """
+    result, tally = Verification(problems=[*_config_problems(run.config)]), Tally(run.config)
+    if result.problems:
+        return result
+    result.problems += [*_episode_problems(run), *_curriculum_problems(run)]
+
+    def take(replayed: Replay) -> None:
+        result.episodes += 1
+        result.turns += replayed.turns
+        result.problems += replayed.problems
+        if replayed.totals is not None:
+            tally[run.episodes[result.episodes - 1].game].add_totals(replayed.totals)
+
+    calls = [(episode, run.config) for episode in run.episodes]
+    with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
+        call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
+    result.games = tally.summaries()
     if not result.problems:
-        normalised = suite_summary(run.config, result.games)
-        stated, derived = (
-            None if suite is None else suite.model_dump(mode="json") for suite in (run.last_summary().suite, normalised)
-        )
-        result.problems += summary_problems(run.folder, changes(stated, derived, "suite"))
+        if (written := run.folder.read_summary()) is None:
+            result.problems.append(f"{run.folder.summary} is missing or cannot be read")
+        else:
+            derived = summarise(run, result.games)
+            differences = changes(written.model_dump(mode="json"), derived.model_dump(mode="json"))
+            sentences = (_in_words(change, "the episodes give") for change in differences)
+            result.problems += [f"{run.folder.summary}: {sentence}" for sentence in sentences]
     return result
 
 
-def suite_problems(config: RunRecord) -> Iterator[str]:
+def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
+    """Replay an episode, and compare it with its record."""
+    totals = None
+    try:
+        episode = stored.read()
+        totals = GameTally()
+        totals.add(episode)
+        differences = _differences(episode, run)
+    except (UsageError, GameError) as error:
+        text = str(error)
+        return Replay(0, [text if stored.location in text else f"{stored.location}: {text}"], totals)
+    return Replay(len(episode.turns), [f"{stored.location}: {difference}" for difference in differences], totals)
+
+
+def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
+    """List how an episode differs from its run or, if it does not, the first difference from its replay, if any."""
+    if episode.game not in run.games:
+        return [f"{episode.game.id} was played with a config that run.json does not have"]
+    other = [name for name in SHARED if getattr(episode, name) != getattr(run, name)]
+    if episode.prompts != run.prompts.of(episode.game.history):
+        other.append("prompts")
+    if other:
+        return [f"{name} differs from run.json" for name in other]
+    settings = EpisodeSettings.from_parts(episode.prompts, episode.max_turns, episode.reward)
+    setup = GameSetup(episode.game.game(), settings)
+    live = LiveEpisode(setup, episode.seed)
+    for turn in episode.turns:
+        try:
+            live.respond(recorded_reply(turn), turn.cost)
+        except EpisodeEnded:
+            return [f"turn {turn.turn} was recorded, but the episode ended before it"]
+    if episode.score is not None and not live.done:
+        return [f"the record says {episode.status!r} after {len(live.turns)} turns, but the episode had not ended"]
+    replayed = episode_record(
+        setup,
+        live.state(),
+        live.turns,
+        policy=episode.policy,
+        seed=episode.seed,
+        index=episode.index,
+        started=episode.started,
+        attempt=episode.attempt,
+        stage=None if run.curriculum is None else episode.stage,
+        failed=None if episode.score is not None else (episode.status, episode.end_reason),
+    )
+    before, after = (record.model_dump(mode="json", exclude={"versions"}) for record in (episode, replayed))
+    # Other differences follow from those in the turns.
+    differences = sorted(changes(before, after), key=lambda change: not change.path.startswith("turns"))
+    return [_in_words(change, "the replay gives") for change in differences[:1]]
+
+
+def _config_problems(config: RunRecord) -> Iterator[str]:
+    """Compare `run.json` with its suite, if any, and check its list of games, and their difficulty."""
+    if problems := [*_suite_problems(config)]:
+        yield from problems
+        return
+    if config.curriculum is None and len(config.game_ids) < len(config.games):
+        yield "run.json has a game twice"
+    stated = config.difficulty
+    if stated is not None:
+        games = [game.game() for game in config.games]
+        if DifficultyRecord.of(stated.perception, stated.reasoning, games) != stated:
+            yield "the difficulty in run.json does not match the configs of its games"
+
+
+def _suite_problems(config: RunRecord) -> Iterator[str]:
     """List how a run and the installed games differ from the run's suite, if it has one."""
     if config.suite is None:
         return
@@ -86,6 +210,58 @@ def suite_problems(config: RunRecord) -> Iterator[str]:
     for game in suite.make_games(config.prompts.observation):
         if suite.games[game.id].hash != behaviour_hash(game, suite.seed):
             yield f"{game.id} as installed differs from the one in the suite {config.suite}"
+
+
+def _episode_problems(run: StoredRun) -> Iterator[str]:
+    """Check that every planned episode has exactly one result, and that there are no other episodes."""
+    config = run.config
+    for episode in run.replaced:
+        if episode.score is not None:
+            yield f"{episode.location}: this result of {episode.game} with seed {episode.seed} was replaced"
+    for episode in (*run.replaced, *run.episodes):
+        if episode.seed != config.seed + episode.index or not 0 <= episode.index < config.episodes:
+            yield (
+                f"{episode.location}: seed {episode.seed} with index {episode.index} is not among the "
+                f"{config.episodes:,} episodes from seed {config.seed}"
+            )
+    for game in config.game_ids:
+        missing = config.episodes_of(game) - sum(
+            episode.game == game and episode.score is not None for episode in run.episodes
+        )
+        if missing > 0:
+            yield f"{missing:,} of {config.episodes_of(game):,} episodes of {game} have no result"
+
+
+def _curriculum_problems(run: StoredRun) -> Iterator[str]:
+    """Check that the curriculum assigns every episode its recorded game and stage, and that no episode is missing."""
+    config = run.config
+    if config.curriculum is None:
+        return
+
+    settings = EpisodeSettings.from_parts(config.prompts, config.max_turns, config.reward)
+
+    def setup(game: Game[Any, Any]) -> GameSetup:
+        return GameSetup(game, settings)
+
+    try:
+        curriculum = recorded_curriculum(config.curriculum.file)
+    except UsageError as error:
+        yield str(error)
+        return
+    try:
+        schedule = CurriculumSchedule(curriculum, setup, config.seed, config.episodes)
+        for episode in run.read():
+            schedule.resume(episode)
+        missing = run_async(schedule.next())
+    except UsageError as error:
+        yield f"the curriculum in run.json gives other episodes: {error}"
+    else:
+        if missing is not None:
+            yield f"episode {missing.index} of the curriculum, {missing.setup.game.id}, has no result"
+
+
+def _in_words(change: Change, source: str) -> str:
+    return f"{change.path} is {short_repr(change.before)}, but {source} {short_repr(change.after)}"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from vlmgym.benchmark.leaderboard import LeaderboardEntry, make_entry, ranked
 from vlmgym.benchmark.suites import Suite, read_suite
-from vlmgym.benchmark.verify import run_folder, verify_results
+from vlmgym.benchmark.verify import run_folder, verify_run
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import RunArguments, SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
@@ -59,7 +59,7 @@ def _entry(run: StoredRun, config: LeaderboardConfig) -> LeaderboardEntry:
     """Make the entry of a run, and verify the run if this is configured."""
     if not config.verify:
         return make_entry(run, summarise_run(run), None)
-    result = verify_results(run, config.workers)
+    result = verify_run(run, config.workers)
     return make_entry(run, result.games or summarise_run(run), len(result.problems))
 
 
