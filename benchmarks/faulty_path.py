@@ -56,7 +56,7 @@ class FaultyPath:
     def change(self, body: dict[str, Any], at_once: int) -> dict[str, Any]:
         """Return the body as the model gets it; `at_once` is the number of concurrent requests."""
         images, turns = images_of(body), [role for role, _ in messages_of(body)].count("user")
-        shown = self.shown(images, at_once, turns, has_jpeg="image/jpeg" in json.dumps(body))
+        shown = self.shown(images, at_once, turns)
         if shown is None:
             return body
         urls, messages = iter([image_url(image) if image is not None else None for image in shown]), []
@@ -71,15 +71,13 @@ class FaultyPath:
             messages.append({"role": role, "content": content[0]["text"] if is_text else content})
         return {**body, "messages": messages}
 
-    def shown(
-        self, images: list[ImageArray], at_once: int, turns: int, *, has_jpeg: bool
-    ) -> Sequence[ImageArray | None] | None:
+    def shown(self, images: list[ImageArray], at_once: int, turns: int) -> Sequence[ImageArray | None] | None:
         """Return the images that replace those of a request, None for a missing one; None if nothing changes."""
         count = len(images)
         match self.fault:
             case "dropped":
                 return [None] * count
-            case "grey" | "jpeg" if self.fault == "grey" or has_jpeg:
+            case "grey":
                 return [*map(blank, images)]
             case "late" | "mixed" if self.fault == "late" or at_once > 1:
                 before, self._before = self._before or images, images

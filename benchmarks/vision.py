@@ -206,7 +206,7 @@ Written by `.venv-train/bin/python -m benchmarks.vision`.
 
 The most frequent silent failure in training and serving vision-language models is that the pixels do not arrive: they
 are dropped, cached for another request, taken from the first turn, reordered or reduced. Scores then fall, but nothing
-fails. `vlmgym check-vision` asks a model some 70 questions that only the right images answer, and names what is wrong:
+fails. `vlmgym check-vision` asks a model some 60 questions that only the right images answer, and names what is wrong:
 
     .venv/bin/vlmgym check-vision --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
 
@@ -228,7 +228,6 @@ which image was seen instead:
 | two images, asked for the first and for the second | {PAIR} |
 | conversations of three turns, asked for the current image, and for the one before | {CONVERSATION} |
 | digits of {heights} pixels in images of {LARGE} pixels | {SIZE} |
-| JPEG instead of PNG files | {JPEG} |
 | grey images | {GREY} |
 
 A probe passes if three quarters of its answers are right. If wrong answers are the digits that a fault would show, the
@@ -311,7 +310,6 @@ NAMED = {
     "PAIR": ("first only", "last only", "reversed", "rejected"),
     "CONVERSATION": ("first kept", "turn late", "past lost"),
     "SIZE": ("downsized",),
-    "JPEG": ("jpeg",),
     "GREY": ("leak",),
 }
 """Faults that each probe names."""
@@ -327,7 +325,6 @@ REQUESTS: dict[str, list[list[int]]] = {
     "turn late": [[7], [3], [5]],
     "past lost": [[7], [3], [5]],
     "downsized": [[7]],
-    "jpeg": [[7]],
 }
 """Digits of the images of requests or turns of a conversation that show each fault."""
 
@@ -364,15 +361,15 @@ def pictures(
     game = make_game("canary", 1, 1, size=160, frames=1, height=height)
     images = [[game.images(CanaryState(((digit,),)))[0] for digit in digits] for digits in turns]
     path, sent = FaultyPath(fault), [image for shown in images for image in shown]
-    if fault in ("cached", "downsized", "jpeg"):
+    if fault in ("cached", "downsized"):
         blurred: Any = cv2.resize(cv2.resize(sent[0], (16, 16), interpolation=cv2.INTER_AREA), (160, 160))
-        seen: dict[str, list[ImageArray | None]] = {"cached": [sent[0]] * 2, "downsized": [blurred], "jpeg": [None]}
+        seen: dict[str, list[ImageArray | None]] = {"cached": [sent[0]] * 2, "downsized": [blurred]}
         return [*sent], seen[fault]
     groups = [images] if conversation or len(images) == 1 else [[shown] for shown in images]
     shown_images = list[ImageArray | None]()
     for group in groups:
         flat = [image for shown in group for image in shown]
-        shown = path.shown(flat, at_once=2, turns=len(group), has_jpeg=False)
+        shown = path.shown(flat, at_once=2, turns=len(group))
         shown_images += flat if shown is None else shown
     return [*sent], shown_images
 

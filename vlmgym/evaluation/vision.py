@@ -7,22 +7,18 @@ are known for each fault, so that wrong answers name the fault.
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from PIL import Image
-
 from vlmgym.errors import InfrastructureError, UsageError
 from vlmgym.policies.base import ModelPolicy
-from vlmgym.policies.openai.policy import OpenAIPolicy, data_url
+from vlmgym.policies.openai.policy import OpenAIPolicy
 from vlmgym.rollout.runner import run_all, run_async
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.turn import GameSetup, LiveEpisode
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.registry import make_game
 
 READ = 0.75
@@ -87,7 +83,6 @@ FAULTS = {
         "images of earlier turns are missing from conversations", lambda question: question.turns[-1][0]
     ),
     "downsized": Fault("large images lose detail before they reach the model"),
-    "jpeg": Fault("JPEG files are not read"),
     "rejected": Fault("the server rejects some of the prompts"),
     "leak": Fault("answers are right without any image: something else gives them away"),
 }
@@ -140,7 +135,6 @@ PAST = Probe(
     faults=("past lost",),
     skipped=1,
 )
-JPEG = Probe("a JPEG file", episodes=8)
 GREY = Probe("grey images, which nobody can read", settings={"images": "blank"}, episodes=8)
 
 
@@ -273,7 +267,6 @@ class _VisionCheck:
                 self._pair,
                 self._conversation,
                 self._size,
-                self._file,
                 self._grey,
             ):
                 results = await step()
@@ -409,31 +402,22 @@ class _VisionCheck:
         _, answers = await self._probe(replace(probe, episodes=1))
         return answers[0].prompt_tokens if answers else None
 
-    async def _file(self) -> list[Finding]:
-        if not isinstance(self.policy, OpenAIPolicy):
-            return []
-        finding, _ = await self._probe(JPEG, jpeg_url)
-        is_unread = not finding.fault and finding.right <= (1 - READ) * finding.questions
-        return [finding.wrong("jpeg") if is_unread else finding]
-
     async def _grey(self) -> list[Finding]:
         finding, _ = await self._probe(GREY)
         if finding.fault:
             return [finding]
         return [finding.wrong("leak") if finding.verdict == "right" else replace(finding, verdict="right")]
 
-    async def _probe(
-        self, probe: Probe, transform: Callable[[ImageArray], Any] | None = None
-    ) -> tuple[Finding, list[Answer]]:
+    async def _probe(self, probe: Probe) -> tuple[Finding, list[Answer]]:
         try:
-            answers = await self._ask(probe, transform)
+            answers = await self._ask(probe)
         except InfrastructureError as error:
             return Finding(probe.name, 0, 0, "wrong", "rejected", str(error)), []
         return judge(probe, answers), answers
 
-    def _setup(self, probe: Probe, form: str, transform: Callable[[ImageArray], Any] | None = None) -> GameSetup:
+    def _setup(self, probe: Probe, form: str) -> GameSetup:
         game = make_game("canary", 1, 1, **canary_config(probe.config, form))
-        return GameSetup(game, EpisodeSettings(**CHAT, **probe.settings), transform or self.policy.transform)
+        return GameSetup(game, EpisodeSettings(**CHAT, **probe.settings), self.policy.transform)
 
     def _seeds(self, game: Any, count: int) -> list[int]:
         """Return seeds of episodes that start with different digits."""
@@ -444,9 +428,9 @@ class _VisionCheck:
             seed += 1
         return [*seeds.values()]
 
-    async def _ask(self, probe: Probe, transform: Callable[[ImageArray], Any] | None = None) -> list[Answer]:
+    async def _ask(self, probe: Probe) -> list[Answer]:
         """Play the episodes of a probe; return the answers to questions that faults affect."""
-        setups = [self._setup(probe, form, transform) for form in probe.forms]
+        setups = [self._setup(probe, form) for form in probe.forms]
         slots, asked = asyncio.Semaphore(self.concurrency or probe.concurrency), list[int]()
         firsts: dict[GameSetup, int] = {}
 
@@ -474,10 +458,3 @@ class _VisionCheck:
 
 def _reversed(finding: Finding) -> Finding:
     return finding.wrong("reversed", "unless the model counts images from the end")
-
-
-def jpeg_url(image: ImageArray) -> str:
-    """Encode an image as the data URL of a JPEG file."""
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=95)
-    return data_url("jpeg", file.getvalue())

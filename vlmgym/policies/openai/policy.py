@@ -146,12 +146,7 @@ class OpenAIOptions(SamplingOptions):
 
 def image_url(image: ImageArray) -> str:
     """Encode an image as the data URL of a PNG file."""
-    return data_url("png", encode_png(image))
-
-
-def data_url(kind: str, file: bytes) -> str:
-    """Encode an image file; `kind` is the subtype of its media type, such as `png`."""
-    return f"data:image/{kind};base64,{base64.b64encode(file).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(encode_png(image)).decode()}"
 
 
 class OpenAIPolicy(ModelPolicy):
