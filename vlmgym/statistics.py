@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -71,9 +70,8 @@ class PairedDifference(BaseModel):
         first: Mean of the first run.
         second: Mean of the second run.
         difference: Mean of first - second.
-        interval: Bootstrap confidence interval of `difference`; None for a single pair.
-        method: `BCa` (Efron 1987), or `percentile` where BCa is undefined, for example if all differences are equal;
-            None for a single pair.
+        interval: Bootstrap confidence interval of `difference`: BCa (Efron 1987), or percentiles where it is undefined,
+            for example if all differences are equal. None for a single pair.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -83,7 +81,6 @@ class PairedDifference(BaseModel):
     second: float
     difference: float
     interval: tuple[float, float] | None
-    method: Literal["BCa", "percentile"] | None
 
 
 class Share(BaseModel):
@@ -140,14 +137,12 @@ def difference_name(first: str, second: str) -> str:
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedDifference:
     """Compute the mean of first - second over at least one pair, with a deterministic bootstrap interval."""
     differences = np.subtract(first, second, dtype=float)
-    interval, method = _bootstrap(differences)
     return PairedDifference(
         pairs=len(differences),
         first=math.fsum(first) / len(differences),
         second=math.fsum(second) / len(differences),
         difference=math.fsum(differences) / len(differences),
-        interval=interval,
-        method=method,
+        interval=_bootstrap(differences),
     )
 
 
@@ -156,15 +151,12 @@ def share(count: int, pairs: int) -> Share:
     return Share(count=count, share=count / pairs, interval=wilson(count, pairs))
 
 
-def _bootstrap(
-    differences: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> tuple[tuple[float, float] | None, Literal["BCa", "percentile"] | None]:
+def _bootstrap(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[float, float] | None:
     from scipy.stats import bootstrap  # a second to import, and only needed to compare runs
 
     if len(differences) < 2:
-        return None, None
-    methods: tuple[Literal["BCa", "percentile"], ...] = ("BCa", "percentile")
-    for method in methods:
+        return None
+    for method in ("BCa", "percentile"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where BCa is undefined, the interval is NaN
             interval = bootstrap(
@@ -179,4 +171,4 @@ def _bootstrap(
         if math.isfinite(interval.low) and math.isfinite(interval.high):
             break
     low, high = sorted((float(interval.low), float(interval.high)))  # rounding may swap the bounds of equal values
-    return (low, high), method
+    return low, high
