@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vlmgym.checks import read_toml
 from vlmgym.errors import UsageError, describe_validation_error
@@ -15,8 +15,6 @@ from vlmgym.sandbox.registry import PRESETS, game_class
 
 By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
-
-LARGEST = 1e6
 
 
 class StrictModel(BaseModel):
@@ -38,7 +36,7 @@ class StageFile(StrictModel):
         overrides: Config fields of the game, merged over the entry's.
     """
 
-    name: str | None = Field(None, max_length=80)
+    name: str | None = None
     steps: int | None = Field(None, ge=1)
     episodes: int | None = Field(None, ge=1)
     at_least: float | None = None
@@ -50,13 +48,6 @@ class StageFile(StrictModel):
     def duration(self) -> int | None:
         """Number of steps or episodes; None for the last stage and for stages that advance by success."""
         return self.episodes if self.steps is None else self.steps
-
-    @field_validator("name")
-    @classmethod
-    def _one_line(cls, name: str | None) -> str | None:
-        if name is not None and not (name.isprintable() and name.strip()):
-            raise ValueError(f"a name must be one line of printable characters, got {name!r}")
-        return name
 
 
 class EntryFile(StrictModel):
@@ -80,14 +71,14 @@ class EntryFile(StrictModel):
     """
 
     game: str
-    weight: float = Field(1.0, gt=0, le=LARGEST)
+    weight: float = Field(1.0, gt=0)
     perception: int = Field(3, ge=1, le=5)
     reasoning: int = Field(3, ge=1, le=5)
     overrides: dict[str, Any] = {}
     by: By = "episode"
     measure: Measure | None = None
     at_least: float | None = None
-    window: int | None = Field(None, ge=1, le=10_000)
+    window: int | None = Field(None, ge=1)
     up: float | None = None
     down: float | None = None
     stages: tuple[StageFile, ...] = Field((), strict=False)
@@ -124,7 +115,7 @@ class CurriculumFile(StrictModel):
         entries: Games of the mixture.
     """
 
-    max_concurrency: int = Field(16, ge=1, le=10_000)
+    max_concurrency: int = Field(16, ge=1)
     entries: tuple[EntryFile, ...] = Field(min_length=1, strict=False)
 
 

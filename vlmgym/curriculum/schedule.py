@@ -219,10 +219,8 @@ class Curriculum:
         """Return the progress after an episode.
 
         An episode picked at another stage is counted, but its success is ignored. A group of responses to one state
-        counts as one episode, for instance with the mean success of the group. `success` must be finite.
+        counts as one episode, for instance with the mean success of the group.
         """
-        if not math.isfinite(success):
-            raise UsageError(f"the success of an episode must be finite, got {success!r}")
         entry, state = self.entries[pick.entry], progress.entries[pick.entry]
         stage, episodes, recent = state.stage, state.episodes + 1, state.recent
         if entry.by == "episode":
