@@ -47,16 +47,9 @@ def kill_node(cluster: Cluster, node_id: str) -> None:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"workers": 0}, "needs at least 1 worker"),
-        ({"workers": 99}, "3 CPUs, too few for 99 workers"),
-    ],
-)
-def test_invalid_arguments(cluster: Cluster, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        evaluate("2048", "random", 100, backend="ray", **options)
+def test_no_workers(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="needs at least 1 worker"):
+        evaluate("2048", "random", 100, backend="ray", workers=0)
 
 
 def without_times(records: list[EpisodeRecord]) -> list[dict[str, Any]]:
@@ -101,8 +94,6 @@ def test_errors_of_calls(cluster: Cluster) -> None:
             asyncio.run(workers.call(print, threading.Lock()))
         with pytest.raises(WorkerError, match="a call failed in 4 Ray workers"):
             asyncio.run(workers.call(die))
-    with pytest.raises(UsageError, match="the pool is closed"):
-        asyncio.run(workers.call(raise_state_error))
 
 
 def test_command_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:

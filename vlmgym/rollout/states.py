@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from vlmgym.errors import GenerationError, IllegalAction, UsageError
+from vlmgym.errors import GenerationError, UsageError
 from vlmgym.policies.baselines import random_legal_action
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
@@ -138,10 +138,7 @@ def _advance(episode: Episode[Any, Any], moves: int, mover: Mover) -> None:
             action = game.best_action(state) if mover == "oracle" else game.rule_action(state)
         if action is None:
             return
-        try:
-            step = game.step(state, action, episode.rng)
-        except IllegalAction as error:
-            raise UsageError(f"the mover {mover} of {game.name} chose an illegal action: {error}") from None
+        step = game.step(state, action, episode.rng)
         if game.ended(step.state) is not None:
             return
         episode.state = step.state

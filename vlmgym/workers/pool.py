@@ -114,7 +114,6 @@ class ProcessPool(WorkerPool):
             raise UsageError("worker processes cannot import a program that is read from standard input: use workers=0")
         self.count = count
         self._queue: deque[tuple[bytes, Future]] = deque()
-        self._closed = False
         self._workers: list[PoolWorker] = []
         with ExitStack() as on_error:
             on_error.callback(self.close)
@@ -130,12 +129,10 @@ class ProcessPool(WorkerPool):
         """Call a function in a worker.
 
         Raises:
-            UsageError: The call or its result cannot be pickled, or the pool is closed.
+            UsageError: The call or its result cannot be pickled.
             WorkerError: A worker died, for instance because it ran out of memory.
             asyncio.CancelledError: The pool was closed during the call.
         """
-        if self._closed:
-            raise UsageError("the pool is closed")
         if not self._workers:
             await asyncio.sleep(0)  # lets an interrupt cancel the call
             return function(*args, **kwargs)
@@ -149,7 +146,6 @@ class ProcessPool(WorkerPool):
 
     def close(self) -> None:
         """Cancel pending calls and stop the processes; kill those that stay busy."""
-        self._closed = True
         for _, future in self._queue:
             cancel(future)
         self._queue.clear()

@@ -59,14 +59,11 @@ def cluster_workers_for(ray: Any, num_tasks: int, num_workers: int | None) -> in
         num_workers: Requested number of workers.
 
     Raises:
-        UsageError: The number is 0, or exceeds the CPUs of the cluster.
+        UsageError: The number is 0.
     """
-    cpus = int(ray.cluster_resources().get("CPU", 0))
     if num_workers == 0:
         raise UsageError("the ray backend needs at least 1 worker")
-    if (num_workers or 1) > cpus:
-        raise UsageError(f"the Ray cluster has {cpus} CPUs, too few for {num_workers or 1} workers")
-    return min(cpus if num_workers is None else num_workers, num_tasks)
+    return min(num_workers or int(ray.cluster_resources()["CPU"]), num_tasks)
 
 
 class RayPool(WorkerPool):
@@ -90,7 +87,6 @@ class RayPool(WorkerPool):
         task = self._ray.remote(call_function)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
 
     async def start(self) -> None:
         """Do nothing: joining the cluster has started a process on each machine."""
@@ -99,12 +95,10 @@ class RayPool(WorkerPool):
         """Call a function in a worker.
 
         Raises:
-            UsageError: The call cannot be pickled, or the pool is closed.
+            UsageError: The call cannot be pickled.
             WorkerError: The function raised an unexpected error, the call failed in several workers in a row, or the
                 cluster is gone.
         """
-        if self._closed:
-            raise UsageError("the pool is closed")
         errors = self._ray.exceptions
         async with self._semaphore():
             try:
@@ -124,8 +118,7 @@ class RayPool(WorkerPool):
             return result
 
     def close(self) -> None:
-        """Reject further calls."""
-        self._closed = True
+        """Do nothing: Ray stops its processes when the program ends."""
 
     def _semaphore(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
