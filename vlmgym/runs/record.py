@@ -161,9 +161,9 @@ def allow_data(*sources: str) -> None:
     _allowed_data.update(sources)
 
 
-def is_allowed(source: str) -> bool:
-    """Return whether `allow_data` was called with this data, or a record was made here of a game that uses it."""
-    return source in _allowed_data
+def allowed_data() -> tuple[str, ...]:
+    """Return the data with which `allow_data` was called, and that of games of which a record was made here."""
+    return tuple(_allowed_data)
 
 
 def recorded_data(config: object) -> Iterator[str]:
@@ -187,7 +187,7 @@ def recorded_data(config: object) -> Iterator[str]:
 def check_data(config: object) -> None:
     """Raise `UsageError` unless the data that a recorded config or curriculum names may be opened."""
     for source in recorded_data(config):
-        if not is_allowed(source):
+        if source not in _allowed_data:
             raise UsageError(
                 f"the record names the data {source!r}, which is opened only if you name it again: add --data (with "
                 "--as-trained, --config data=...; in Python, the argument data)"

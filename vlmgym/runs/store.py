@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.runs.files import writing
-from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, allow_data, is_allowed, recorded_data
+from vlmgym.runs.record import EpisodeRecord, RunRecord, RunSummary, allow_data, allowed_data
 from vlmgym.runs.run import RunFolder
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
@@ -36,7 +36,7 @@ class StoredEpisode:
     index: int
     score: float | None
     data: tuple[str, ...] = ()
-    """Data of the run that may be opened, also by the worker process that loads the record."""
+    """Data that may be opened, also by the worker process that loads the record."""
 
     def read(self) -> EpisodeRecord:
         """Load the record."""
@@ -137,10 +137,9 @@ def open_run(folder: Path | RunFolder, data: Iterable[str] = ()) -> StoredRun:
     run_folder.check_links()
     config = run_folder.read_config()
     order = {game: i for i, game in enumerate(config.game_ids)}
-    allowed = tuple(source for game in config.games for source in recorded_data(game.config) if is_allowed(source))
-    stored, torn = find_episodes(run_folder.episodes, allowed)
+    stored, torn = find_episodes(run_folder.episodes)
     for step in sorted(run_folder.folder.glob(run_folder.steps)):
-        stored += find_episodes(step, allowed)[0]
+        stored += find_episodes(step)[0]
     # A resumed run appends new records for episodes that had no result: an episode's last record counts.
     latest = {episode.key: episode for episode in stored}
     ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
@@ -148,16 +147,13 @@ def open_run(folder: Path | RunFolder, data: Iterable[str] = ()) -> StoredRun:
     return StoredRun(run_folder, config, tuple(ordered), torn, replaced)
 
 
-def find_episodes(path: Path, data: tuple[str, ...] = ()) -> tuple[list[StoredEpisode], bool]:
-    """Locate the records of a file, and report whether its last line is torn by an interrupted write.
-
-    `data` of their games may be opened.
-    """
+def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:
+    """Locate the records of a file, and report whether its last line is torn by an interrupted write."""
     if not path.exists():
         return [], False
     try:
         episodes: list[StoredEpisode] = []
-        end = 0
+        data, end = allowed_data(), 0
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for number, line in enumerate(_whole_lines(file, size), 1):
