@@ -181,17 +181,14 @@ def summarise(run: StoredRun, games: Mapping[str, Summary] | None = None) -> Run
 
 
 def suite_summary(run: RunRecord, games: Mapping[str, Summary]) -> SuiteSummary | None:
-    """Normalise the results of a run with the baselines of its suite; return None if the run has no suite."""
-    return None if run.suite is None else normalised(read_suite(run.suite), games)
-
-
-def normalised(suite: Suite, games: Mapping[str, Summary]) -> SuiteSummary:
-    """Normalise results with the baselines of a suite.
+    """Normalise the results of a run with the baselines of its suite; return None if the run has no suite.
 
     Games without a result are left out. Means over games need all their games complete, because episodes that end
     early are the first to have a result.
     """
-    results = {}
+    if run.suite is None:
+        return None
+    suite, results = read_suite(run.suite), {}
     for game, baseline in suite.games.items():
         summary = games.get(game)
         if summary is None or summary.score_mean is None:
