@@ -89,10 +89,12 @@ def play_episodes(
         return GameSetup(game, settings.episode, transform)
 
     schedule: FixedSchedule
+    places = dict[str, int]()
     if isinstance(games, Curriculum):
         schedule = CurriculumSchedule(games, setup, settings.seed, settings.episodes)
     else:
         schedule = FixedSchedule([*map(setup, games)], settings.seed, settings.episodes)
+        places = {game.id: place for place, game in enumerate(games)}
     usage = Usage(settings.budget)
     collected: dict[tuple[str, int], EpisodeRecord] = {}
     for record in resume:
@@ -109,7 +111,7 @@ def play_episodes(
     runner = _Runner(schedule, policy, workers, settings.concurrency, usage, replace(hooks, on_episode=on_episode))
     with infrequent_gc():
         run_async(runner.run())
-    return sorted(collected.values(), key=schedule.order)
+    return sorted(collected.values(), key=lambda record: (places.get(record.game.id, 0), record.seed))
 
 
 def all_games(games: Games) -> Sequence[Game[Any, Any]]:

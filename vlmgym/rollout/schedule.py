@@ -71,7 +71,6 @@ class FixedSchedule:
     def __init__(self, setups: Sequence[GameSetup], seed: int, episodes: int) -> None:
         """Schedule `episodes` episodes per game; `seed` is the seed of the first."""
         self._setups = {setup.game.id: setup for setup in setups}
-        self._order = {game_id: number for number, game_id in enumerate(self._setups)}
         self._seed, self._episodes = seed, episodes
         self._resumed: dict[tuple[str, int], Job] = {}
         self._jobs = (Job(setup, seed + index, index) for setup in setups for index in range(episodes))
@@ -115,10 +114,6 @@ class FixedSchedule:
 
     def finish(self, record: EpisodeRecord) -> None:
         """Add the record of an episode that has ended."""
-
-    def order(self, record: EpisodeRecord) -> int:
-        """Return the index of an episode in the order of the run: by game, then by seed."""
-        return self._order[record.game.id] * self._episodes + record.seed - self._seed
 
 
 class CurriculumSchedule(FixedSchedule):
@@ -201,10 +196,6 @@ class CurriculumSchedule(FixedSchedule):
         else:
             self._add_success(record)
         self._changed.set()
-
-    def order(self, record: EpisodeRecord) -> int:
-        """Return the index of the episode."""
-        return record.index
 
     def _pick_of(self, record: EpisodeRecord) -> Pick:
         return self._curriculum.at(self._curriculum.entry_at(self._seed, record.index), record.stage)
