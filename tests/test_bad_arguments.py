@@ -9,14 +9,13 @@ import pytest
 import vlmgym
 from vlmgym import make_game, make_vec
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import Budget, EvalConfig, evaluate
+from vlmgym.evaluation import Budget, evaluate
 from vlmgym.policies import make_policy
 from vlmgym.policies.openai.policy import OpenAIOptions
 from vlmgym.policies.transformers import TransformersOptions
 from vlmgym.policies.vllm import VLLMOptions
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.workers.pool import WORKERS_PER_CORE, available_cores
 
 BAD = ["x", b"x", 1.5, float("nan"), -1, 10**30, [0, 0, 0], [None, "x"], {"a": 1}, object(), int, np.zeros((2, 2))]
 """Values of kinds that users pass by mistake."""
@@ -87,13 +86,3 @@ def test_invalid_actions_are_illegal(game_id: str) -> None:
     for value in BAD:
         if not (isinstance(value, str) and isinstance(game.answer.space, gymnasium.spaces.Text)):
             assert Episode(game, 0).act(value).outcome is Outcome.ILLEGAL
-
-
-def test_too_many_workers() -> None:
-    most = WORKERS_PER_CORE * available_cores()
-    for call in (
-        lambda: make_vec("2048", 10**5, most + 1, size=64),
-        lambda: evaluate("2048", "random", 10**5, workers=most + 1),
-        lambda: EvalConfig(workers=10**5),
-    ):
-        assert f"workers must be at most {most} " in rejection(call)

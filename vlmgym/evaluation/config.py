@@ -24,7 +24,7 @@ class SavedRunOptions:
     """Options of a command that reads saved runs: worker processes, and data that it may open."""
 
     workers: int | None = None
-    """Worker processes, at most 8 per core; 0 works in the main process. None means one per core."""
+    """Worker processes; 0 works in the main process. None means one per core."""
     data: tuple[str, ...] = ()
     """Data named in the run that may be opened: a stranger's run could name any file or URL."""
 
@@ -67,7 +67,7 @@ class EvalConfig(RunSettings, GameOptions):
     all_rows: bool = False
     """Play every row of the dataset once, instead of --episodes."""
     workers: int | None = None
-    """Worker processes, at most 8 per core and one per episode; 0 plays in the main process.
+    """Worker processes, at most one per episode; 0 plays in the main process.
     None means one per core, or 0 if a model plays games that are fast to play and render."""
     backend: Backend = "process"
     """Run workers as processes on this machine, or on the Ray cluster at RAY_ADDRESS."""

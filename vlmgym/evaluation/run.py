@@ -75,7 +75,7 @@ def evaluate(
         games: A game or its id, several of them, or a curriculum.
         policy: A policy, its name, or a function `(images_batch, prompt_batch) -> responses`.
         episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
-        workers: Number of worker processes, or a pool; 0 plays in this process. At most 8 per core and one per episode.
+        workers: Number of worker processes, at most one per episode, or a pool; 0 plays in this process.
             Default: one per core, or 0 if a model plays games whose turns take less than `CHEAP_TURN`.
         backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
         resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;

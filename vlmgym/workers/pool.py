@@ -22,8 +22,6 @@ Future = asyncio.Future[Any]
 
 Backend = Literal["process", "ray"]
 """Location of worker processes: this machine or a Ray cluster."""
-WORKERS_PER_CORE = 8
-"""Maximum workers per core; more only cost memory and startup time."""
 MAX_PENDING = 2
 """Maximum pending calls per process: the process handles one while the parent reads the result of another."""
 CLOSE_TIMEOUT = 1.0
@@ -43,8 +41,6 @@ def available_cores() -> int:
 def check_num_workers(name: str, num_workers: object, backend: object = "process") -> None:
     """Check a number of workers, which may be None, and the backend.
 
-    Workers of a Ray cluster are limited by its CPUs instead; see `vlmgym.workers.ray`.
-
     Args:
         name: Name of the parameter.
         num_workers: Number of workers, or None.
@@ -56,10 +52,6 @@ def check_num_workers(name: str, num_workers: object, backend: object = "process
     if not isinstance(backend, str) or backend not in get_args(Backend):
         raise UsageError(f"backend must be one of {', '.join(get_args(Backend))}, got {short_repr(backend)}")
     check_int(name, num_workers, 0, optional=True)
-    maximum = WORKERS_PER_CORE * available_cores()
-    if backend == "process" and isinstance(num_workers, int) and num_workers > maximum:
-        limit = f"{maximum} on this machine ({WORKERS_PER_CORE} per core)"
-        raise UsageError(f"{name} must be at most {limit}, got {num_workers}")
     if backend == "process" and num_workers and multiprocessing.current_process().daemon:
         raise UsageError(f"{name} must be 0 in a daemonic process, which cannot start others, got {num_workers}")
 

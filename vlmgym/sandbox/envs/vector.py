@@ -73,9 +73,8 @@ def make_vec(
     Args:
         game: Id or name of the game, or a `Game`, which keeps its own config.
         num_envs: Number of environments.
-        num_workers: Number of worker processes, among which the environments are divided: at most 8 per core, but no
-            more than environments; 0 to run in this process. Default: one per core from `MIN_ENVS_FOR_WORKERS`
-            environments on, else 0.
+        num_workers: Number of worker processes, among which the environments are divided; 0 to run in this process.
+            Default: one per core from `MIN_ENVS_FOR_WORKERS` environments on, else 0.
         perception: Perceptual difficulty, 1 to 5.
         reasoning: Reasoning difficulty, 1 to 5.
         reward: Reward weights and shaping. Default: the game's own reward.
