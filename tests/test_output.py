@@ -253,6 +253,8 @@ def script(tmp_path: Path) -> Path:
 
 def test_scripts_keep_earlier_runs_and_copy_the_results_of_the_last(script: Path) -> None:
     logs, videos = script.parent / "logs", script.parent / "videos"
+    videos.mkdir()
+    (videos / "test_2048_images_0.mp4").touch()  # of eval_2048_images.py
     for seed in range(3):
         evaluate_script(str(script), "2048", down, args=[*DOWN, "--seed", str(seed), "--videos", str(3 - seed)])
         if not seed:
@@ -265,7 +267,7 @@ def test_scripts_keep_earlier_runs_and_copy_the_results_of_the_last(script: Path
     document = json.loads((logs / "test_2048.json").read_text())
     assert [episode["seed"] for episode in document["episodes"]] == [2, 3]
     assert (logs / "test_2048.png").read_bytes() == (logs / "test_2048" / "curves_2048.png").read_bytes()
-    assert [path.name for path in videos.iterdir()] == ["test_2048_0.mp4"]
+    assert {path.name for path in videos.iterdir()} == {"test_2048_0.mp4", "test_2048_images_0.mp4"}
     assert len([*(logs / "test_2048.1").glob("videos/*")]) == 2
     assert "videos/2048_0.mp4" in (logs / "test_2048.1" / "report.html").read_text()
 

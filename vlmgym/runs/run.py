@@ -182,5 +182,6 @@ class ScriptFolder(RunFolder):
         return [self.document, *(copy for _, copy in copies)]
 
     def _copies(self) -> list[Path]:
-        """Return the existing copies of videos."""
-        return [path for path in self._videos.glob(f"{self.name}_*.mp4") if re.fullmatch(r".*_\d+", path.stem)]
+        """Return the existing copies of videos, not those of a script whose name begins with this one's."""
+        name = re.compile(rf"{re.escape(self.name)}_\d+\.mp4")
+        return [path for path in self._videos.glob("*.mp4") if name.fullmatch(path.name)]
