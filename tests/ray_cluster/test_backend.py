@@ -22,7 +22,7 @@ from vlmgym.errors import StateError, UsageError, WorkerError
 from vlmgym.evaluation import Hooks, evaluate
 from vlmgym.runs.record import EpisodeRecord
 from vlmgym.sandbox.core.game import Game
-from vlmgym.workers.ray import RayPool
+from vlmgym.workers.pool import RayPool
 
 
 @pytest.fixture(scope="module")

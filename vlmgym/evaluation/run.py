@@ -77,7 +77,7 @@ def evaluate(
         episodes: Episodes per game, or in total for a curriculum; their seeds are `seed`, `seed + 1`, ...
         workers: Number of worker processes, at most one per episode, or a pool; 0 plays in this process.
             Default: one per core, or 0 if a model plays games whose turns take less than `CHEAP_TURN`.
-        backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.ray`.
+        backend: `process` for processes on this machine, `ray` for a Ray cluster; see `vlmgym.workers.pool.RayPool`.
         resume: Records from an earlier session, consumed one by one. Episodes with a result are not played again;
             others continue after their last turn.
         hooks: Callbacks.

@@ -1,10 +1,13 @@
-"""Pools of worker processes that call functions for an event loop."""
+"""Pools of worker processes, on this machine or a Ray cluster, that call functions for an event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
+import re
+import socket
 import sys
 import time
 from collections import deque
@@ -13,8 +16,8 @@ from contextlib import ExitStack
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from vlmgym.checks import check_int
-from vlmgym.errors import UsageError, WorkerError, short_repr
-from vlmgym.workers.process import ChannelClosed, WorkerPool, WorkerProcess, call_function, read_result
+from vlmgym.errors import UsageError, VlmgymError, WorkerError, first_line, missing_extra, short_repr
+from vlmgym.workers.process import UNPICKLABLE, ChannelClosed, WorkerPool, WorkerProcess, call_function, read_result
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,6 +32,10 @@ CLOSE_TIMEOUT = 1.0
 GRACE = 0.2
 """Seconds between the death of a process and the failure of its calls. If a signal was sent to the whole process group
 (such as a job scheduler's SIGTERM), the parent is interrupted within this time instead."""
+RESTARTS = 3
+"""Maximum number of repetitions of a call whose worker on a cluster died."""
+CONNECT_TIMEOUT = 10.0
+"""Maximum seconds to wait until a cluster accepts a connection."""
 
 
 def available_cores() -> int:
@@ -78,8 +85,6 @@ def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> Work
         UsageError: See `ProcessPool` and `RayPool`.
     """
     if backend == "ray":
-        from vlmgym.workers.ray import RayPool
-
         return RayPool(num_workers, num_tasks)
     return ProcessPool(num_workers_for(num_tasks, num_workers))
 
@@ -267,3 +272,94 @@ def cancel(future: Future) -> None:
 
 def _make_handler() -> Callable[..., Any]:
     return call_function
+
+
+# Ray clusters ---------------------------------------------------------------------------------------------------------
+
+
+class RayPool(WorkerPool):
+    """Calls functions on a Ray cluster, as `ProcessPool` does in processes on this machine. Requires the extra `ray`.
+
+    The first of these clusters is used: the cluster that the program has already joined, the cluster at RAY_ADDRESS, a
+    cluster that runs on this machine, a new cluster on this machine. All machines of the cluster need the same version
+    of vlmgym, and the games' data at the same paths. A machine may be lost at any time; its calls are repeated on other
+    machines, so the functions must be pure.
+    """
+
+    def __init__(self, num_workers: int | None, num_tasks: int) -> None:
+        """Join the cluster.
+
+        Args:
+            num_workers: Maximum concurrent calls. Default: one per CPU of the cluster.
+            num_tasks: Number of tasks, which bounds the number of workers.
+
+        Raises:
+            UsageError: Ray is not installed, no cluster responds, or the number of workers is 0.
+        """
+        self._ray = _join_cluster()
+        if num_workers == 0:
+            raise UsageError("the ray backend needs at least 1 worker")
+        self.count = min(num_workers or int(self._ray.cluster_resources()["CPU"]), num_tasks)
+        task = self._ray.remote(call_function)
+        self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> None:
+        """Do nothing: joining the cluster has started a process on each machine."""
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a worker.
+
+        Raises:
+            UsageError: The call cannot be pickled.
+            WorkerError: The function raised an unexpected error, the call failed in several workers in a row, or the
+                cluster is gone.
+        """
+        errors = self._ray.exceptions
+        async with self._semaphore():
+            try:
+                pending = self._task.remote(function, args, kwargs)
+            except UNPICKLABLE as error:
+                raise UsageError(f"cannot send an object to a Ray worker ({first_line(error)})") from error
+            try:
+                result: T = await pending
+            except errors.RayTaskError as error:
+                if isinstance(error.cause, VlmgymError):
+                    raise error.cause from error
+                raise WorkerError(f"a Ray worker raised {type(error.cause).__name__}: {error.cause}") from error
+            except errors.RayError as error:
+                raise WorkerError(
+                    f"a call failed in {RESTARTS + 1} Ray workers in a row: {first_line(error)}"
+                ) from error
+            return result
+
+    def close(self) -> None:
+        """Do nothing: Ray stops its processes when the program ends."""
+
+    def _semaphore(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._slots = loop, asyncio.Semaphore(self.count)
+        return self._slots
+
+
+def _join_cluster() -> Any:
+    """Connect to a cluster and return the module `ray`.
+
+    Raises:
+        UsageError: Ray is not installed, or no cluster responds.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise missing_extra("the ray backend", "Ray", "ray") from None
+    if not ray.is_initialized():
+        address = os.environ.get("RAY_ADDRESS")
+        try:
+            if address and (host := re.search(r"([^/@]+):(\d+)$", address)):
+                socket.create_connection((host[1], int(host[2])), CONNECT_TIMEOUT).close()  # Ray retries for minutes
+            ray.init(logging_level=logging.WARNING)
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            where = f"at RAY_ADDRESS={address}" if address else "on this machine"
+            raise UsageError(f"no Ray cluster responds {where}: {first_line(error)}") from None
+    return ray
