@@ -83,9 +83,7 @@ COMMANDS = {
     "leaderboard": Command(
         "vlmgym.pages.leaderboard", "Rank runs of a suite on one page, with profiles, after verifying their scores."
     ),
-    "gallery": Command(
-        "vlmgym.pages.gallery", "Render every game at every level into one page, with prompts and scored responses."
-    ),
+    "gallery": Command("vlmgym.pages.gallery", "Render every game at every level into one page, with prompts."),
     "data": Command("vlmgym.cli.data", "Check the data of a task for bad rows, or download a dataset."),
     "games": Command(
         "vlmgym.cli.games",

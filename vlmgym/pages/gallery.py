@@ -1,4 +1,4 @@
-"""`vlmgym gallery`: every game at every level, with prompts and scored responses, as a page without scripts."""
+"""`vlmgym gallery`: every game at every level, with prompts, as a page without scripts."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
-
 from vlmgym import __version__
 from vlmgym.checks import check_int
 from vlmgym.errors import UsageError
-from vlmgym.pages.document import asset, data_url, document, marked
+from vlmgym.pages.document import asset, data_url, document
 from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.core.reward import Outcome, Scored, score_response
 from vlmgym.sandbox.options import GameNames
 from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games, make_game, title_of
 from vlmgym.terminal import make_console
@@ -36,8 +33,6 @@ CAPTIONS: Mapping[str, Callable[[AnyGame, Any], str]] = {
 
 LONGEST = 60
 """Maximum number of moves that the oracle plays; the state halfway through is shown."""
-OTHER_STATES = 4
-"""Number of other states whose correct responses are candidates for the wrong response."""
 FOR_THE: dict[Difficulty, str] = {"perception": "harder to see", "reasoning": "harder to solve"}
 
 
@@ -213,12 +208,9 @@ def _item(item: GalleryItem, size: int) -> str:
 <h2>{escape(title)}</h2>
 <p class="lead">{escape(item.about)}</p>
 {"".join(_strip(item, difficulty, size) for difficulty in DIFFICULTIES)}
-<div class="responses">
 <article class="panel prompt"><h4>Prompt</h4>
 {_images(game.images(state), f"{title} at level 3")}
 <pre {_scrolling(f"{title}: prompt")}>{escape(game.instructions(state))}</pre></article>
-{"".join(_example(example, title) for example in examples(game, state))}
-</div>
 </section>"""
 
 
@@ -264,66 +256,3 @@ def _images(images: Sequence[ImageArray], alt: str) -> str:
 def _scrolling(label: str) -> str:
     """Return the attributes that make a scrollable element reachable by keyboard."""
     return f'role="region" aria-label="{escape(label)}" tabindex="0"'
-
-
-def _example(example: Example, title: str) -> str:
-    scored = example.scored
-    numbers = {"game": f"{scored.game:.3g}", "format": f"{scored.format:g}"}
-    if scored.perception is not None:
-        numbers["perception"] = f"{scored.perception.partial:.0%}"
-    response = "".join(
-        f'<span class="section {name}">{escape(text)}</span>' if name else escape(text)
-        for name, text in marked(example.response)
-    )
-    feedback = f'<p class="feedback">{escape(scored.feedback)}</p>' if scored.feedback else ""
-    outcome = scored.outcome.value
-    return f"""
-<article class="panel example">
-<div class="outcome"><span class="badge {outcome}">{outcome}</span>
-<span class="faint">{escape(example.title)}</span></div>
-<dl class="numbers">{"".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in numbers.items())}</dl>
-<pre {_scrolling(f"{title}: {example.title}")}>{response}</pre>
-{feedback}</article>"""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A response with its score and a title."""
-
-    title: str
-    response: str
-    scored: Scored[Any, Any]
-
-
-def examples(game: AnyGame, state: Any) -> list[Example]:
-    """Return responses to a state, from best to worst; empty if there is no oracle.
-
-    They are the oracle's response, its response to another state, and prose that names the oracle's action.
-    """
-    action = game.best_action(state)
-    if action is None:
-        return []
-
-    def score(title: str, response: str) -> Example:
-        return Example(title, response, score_response(game, state, response, np.random.default_rng(shown_seed(game))))
-
-    states = [middle_state(game, 1 + i) for i in range(OTHER_STATES)]
-    blind = (score("correct for another image", _best(game, state)) for state in states)
-    return [
-        score("from the oracle", _best(game, state)),
-        min(blind, key=_rank),
-        score(
-            "the oracle's answer, not in the response format",
-            f"{game.explain(state, action)} My answer is {game.answer.format(action)}.",
-        ),
-    ]
-
-
-def _best(game: AnyGame, state: Any) -> str:
-    return game.respond(state, game.best_action(state))
-
-
-def _rank(example: Example) -> tuple[bool, float, float]:
-    """Return a sort key: responses that were not played first, then by reward and perception."""
-    scored = example.scored
-    return scored.outcome is Outcome.PLAYED, scored.game, scored.perception.partial if scored.perception else 0.0
