@@ -32,14 +32,10 @@ class NewGameConfig:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """Name of the game in commands: lower-case letters and digits, with a letter first."""
-    title: str | None = None
-    """Name of the game in headings. None means the name, capitalised."""
-    output_dir: Path | None = None
-    """Folder of the package. None means NAME."""
 
 
 def new_game(config: NewGameConfig) -> Path:
-    """Write the package, whose game passes `vlmgym.testing.check_game`, and return its folder.
+    """Write the package NAME, whose game passes `vlmgym.testing.check_game`, and return its folder.
 
     Raises:
         UsageError: The name is not valid or taken by a game, or the folder exists.
@@ -49,11 +45,7 @@ def new_game(config: NewGameConfig) -> Path:
         raise UsageError(f"a name has lower-case letters and digits, with a letter first, got {short_repr(name)}")
     if name in {game.name for game in load_games()[0].values()} or name in ("vlmgym", "test"):
         raise UsageError(f"{name} is taken: choose another name")
-    title = config.title or name.capitalize()
-    if not re.fullmatch(r"[\w '.-]{1,60}", title):
-        raise UsageError(f"a title has letters, digits, spaces, and ' . -, got {short_repr(title)}")
-    folder = Path(name) if config.output_dir is None else config.output_dir
-    words = {"name": name, "type": name.capitalize(), "title": title}
+    folder, words = Path(name), {"name": name, "type": name.capitalize()}
     with new_folder(folder) as part:
         for template, path in FILES.items():
             text = (files("vlmgym.cli") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
