@@ -68,17 +68,8 @@ class BenchConfig(GameOptions):
         return sorted({(min(count, envs), envs) for count in workers for envs in self.envs})
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """A recommended layout and the reason."""
-
-    num_workers: int
-    num_envs: int
-    reason: str
-
-
-def bench(config: BenchConfig, console: Console | None = None) -> Recommendation:
-    """Measure layouts, print a table and a recommendation, and return the recommendation."""
+def bench(config: BenchConfig, console: Console | None = None) -> Layout:
+    """Measure layouts, print a table and a recommendation, and return the recommended layout."""
     console = console or Console()
     rates = measure_layouts(config)
     choice = recommend(rates)
@@ -86,11 +77,12 @@ def bench(config: BenchConfig, console: Console | None = None) -> Recommendation
     table = Table("workers", "environments", "steps/s: median (slowest to fastest)", "of the best", title=config.game)
     for (workers, envs), measured in rates.items():
         row = (str(workers), str(envs), str(measured), f"{measured.median / best:.0%}")
-        table.add_row(*row, style="bold" if (workers, envs) == (choice.num_workers, choice.num_envs) else None)
+        table.add_row(*row, style="bold" if (workers, envs) == choice else None)
     console.print(table)
     console.print(
-        f"Recommended: make_vec({config.game!r}, num_envs={choice.num_envs}, num_workers={choice.num_workers}, "
-        f"copy=False), {choice.reason}. Leave one core free for other work, such as a model's preprocessing.",
+        f"Recommended: make_vec({config.game!r}, num_envs={choice[1]}, num_workers={choice[0]}, copy=False), with the "
+        f"fewest processes and environments within {1 - TIE_RATIO:.0%} of the fastest. Leave one core free for other "
+        "work, such as a model's preprocessing.",
         highlight=False,
     )
     return choice
@@ -107,19 +99,10 @@ def measure_layouts(config: BenchConfig) -> dict[Layout, Rates]:
         return measure(trials, ROUNDS, config.seconds / len(layouts) / ROUNDS, config.game)
 
 
-def recommend(rates: Mapping[Layout, Rates]) -> Recommendation:
-    """Recommend, among the layouts that count as equally fast, the one with the fewest workers, then environments."""
-    best, fastest = max(rates.items(), key=lambda item: item[1].median)
-    enough = fastest.median * TIE_RATIO
-    workers, envs = min(layout for layout, measured in rates.items() if measured.median >= enough)
-    if rates[workers, envs].median == fastest.median:
-        reason = "the fastest here"
-    else:
-        reason = (
-            f"within {1 - TIE_RATIO:.0%} of the fastest ({best[0]} workers, {best[1]} environments), with fewer "
-            "processes or environments"
-        )
-    return Recommendation(workers, envs, reason)
+def recommend(rates: Mapping[Layout, Rates]) -> Layout:
+    """Choose, among the layouts that count as equally fast, the one with the fewest workers, then environments."""
+    enough = TIE_RATIO * max(measured.median for measured in rates.values())
+    return min(layout for layout, measured in rates.items() if measured.median >= enough)
 
 
 # Timing: candidates alternate for several rounds in one run -----------------------------------------------------------
