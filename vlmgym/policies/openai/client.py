@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies, proxy_bypass
@@ -32,8 +30,6 @@ from vlmgym.policies.base import FAILURE_REASONS, Reply
 if TYPE_CHECKING:
     from vlmgym.policies.openai.policy import OpenAIOptions
 
-MAX_BODY = 16 * 2**20
-"""Maximum bytes of a response body, decompressed, so that an endless body does not exhaust memory."""
 MAX_WAIT = 300.0
 """Maximum wait in seconds that a server can request with Retry-After."""
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
@@ -161,7 +157,7 @@ class OpenAIClient:
             sent = time.perf_counter()
             try:
                 async with self._post(data) as response:
-                    body = await _read(response)
+                    body = await response.read()
                     latency = time.perf_counter() - sent
                 reply = read_completion(body, self._redact, latency, number)
             except Retryable as error:
@@ -210,7 +206,7 @@ class OpenAIClient:
         body = _without_system(body) if self._without_system else body
         try:
             async with self._post(json.dumps({**body, "logprobs": True}).encode()) as response:
-                tokens = _parse(await _read(response))["choices"][0]["logprobs"]["content"]
+                tokens = _parse(await response.read())["choices"][0]["logprobs"]["content"]
             total = math.fsum(token["logprob"] for token in tokens)
             return total if tokens and math.isfinite(total) else None
         except (Retryable, RequestRejected, IndexError, KeyError, TypeError, ValueError, OverflowError):
@@ -227,7 +223,7 @@ class OpenAIClient:
             ) as response:
                 self._reached = True
                 if response.status >= 300:
-                    raise self._status_error(response.status, response.headers, await _read(response))
+                    raise self._status_error(response.status, response.headers, await response.read())
                 yield response
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
             reason = self._describe(error)
@@ -370,29 +366,15 @@ def _without_system(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return Retry-After (RFC 9110, 10.2.3) as 0 to `MAX_WAIT` seconds; None if it is missing or invalid."""
-    value = headers.get("Retry-After", "").strip()
+    """Return Retry-After as 0 to `MAX_WAIT` seconds; None if it is missing or not a number, such as a date."""
     try:
-        seconds = float(value)
+        seconds = float(headers.get("Retry-After", ""))
     except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except (ValueError, TypeError, OverflowError):
-            return None
-        seconds = (date.replace(tzinfo=date.tzinfo or timezone.utc) - datetime.now(timezone.utc)).total_seconds()
+        return None
     return None if math.isnan(seconds) else min(max(0.0, seconds), MAX_WAIT)
 
 
 # Bodies --------------------------------------------------------------------------------------------------------------
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise Retryable(f"the body exceeds {MAX_BODY:,} bytes")
-    return bytes(body)
 
 
 def read_completion(

@@ -152,9 +152,9 @@ def image_url(image: ImageArray) -> str:
 class OpenAIPolicy(ModelPolicy):
     """Sends the messages of each prompt, by default one user message: the images, then the text.
 
-    Every response of the model is scored, including refusals. Replies without text and tokens, invalid bodies and
-    bodies over 16 MiB are server failures and are retried; if all retries fail, the episode ends as an error and gets
-    no score. API keys are redacted from everything a server returns.
+    Every response of the model is scored, including refusals. Replies without text and tokens and invalid bodies are
+    server failures and are retried; if all retries fail, the episode ends as an error and gets no score. API keys are
+    redacted from everything a server returns.
 
     A server that cannot be reached, a rejected key (401), and a wrong model or URL (404, redirect) before the first
     success end the run. Any other rejected request, such as a prompt flagged by a router (403), ends only its own
