@@ -7,7 +7,6 @@ The pages are those of the static reports, under the same content security polic
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import socket
@@ -15,7 +14,7 @@ import sys
 import threading
 import webbrowser
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ from starlette.responses import (
     PlainTextResponse,
     RedirectResponse,
     Response,
-    StreamingResponse,
 )
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -54,7 +52,6 @@ from vlmgym.sandbox.envs.human import ARROWS, Player, last_turn
 from vlmgym.sandbox.registry import game_ids, make_game
 from vlmgym.terminal import make_console
 
-POLL_SECONDS = 0.5
 MOST_PLAYED = 20
 """Maximum number of episodes that people play at the same time; the oldest is dropped."""
 KEYS = (*ARROWS, "space", *"abcdefghijklmnopqrstuvwxyz0123456789")
@@ -101,8 +98,7 @@ def view(config: ViewConfig) -> None:
         raise UsageError(f"port {config.port} cannot be used: {error.strerror}; choose another --port") from None
     listener.listen()  # connections wait until the server has started
     port, token = listener.getsockname()[1], secrets.token_urlsafe(24)
-    web_app = App(Library(config.folder), lambda: server.should_exit).starlette()
-    guarded = Guard(web_app, port, token)
+    guarded = Guard(App(Library(config.folder)).starlette(), port, token)
     server = uvicorn.Server(uvicorn.Config(guarded, log_level="error", lifespan="off", timeout_graceful_shutdown=3))
     url = f"http://127.0.0.1:{port}/?token={token}"
     about = f"Shows the runs in {config.folder.absolute()}; Ctrl-C ends it."
@@ -153,9 +149,8 @@ class Guard:
 class App:
     """The pages of a library and the episodes that are played."""
 
-    def __init__(self, library: Library, is_ending: Callable[[], bool]) -> None:
-        """Serve a library; event streams end when `is_ending` returns True."""
-        self.library, self.is_ending = library, is_ending
+    def __init__(self, library: Library) -> None:
+        self.library = library
         self.players: dict[str, Player] = {}
         self.drawing = threading.Lock()  # pygame's fonts are not for several threads
 
@@ -225,20 +220,11 @@ class App:
             raise UsageError("this run has no record of this episode")
         return stored
 
-    async def live(self, request: Request) -> Response:
-        """Stream the changes of the library as server-sent events."""
-        since = request.headers.get("last-event-id", request.query_params.get("since", ""))
-        return StreamingResponse(self._events(int(since) if since.isdecimal() else 0), media_type="text/event-stream")
-
-    async def _events(self, sent: int) -> AsyncIterator[str]:
-        yield ": connected\n\n"
-        while not self.is_ending():
-            version = await run_in_threadpool(self.library.scan)
-            if version > sent:
-                data = safe_json({"changed": self.library.changed(sent), "version": version})
-                yield f"id: {version}\ndata: {data}\n\n"
-                sent = version
-            await asyncio.sleep(POLL_SECONDS)
+    def live(self, request: Request) -> Response:
+        """Return what has changed in the library since a version."""
+        version, since = self.library.scan(), request.query_params.get("since", "")
+        changed = self.library.changed(int(since) if since.isdecimal() else 0)
+        return _json({"changed": changed, "version": version})
 
     def play(self, request: Request) -> Response:
         """Show the page on which people play."""

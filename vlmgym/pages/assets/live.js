@@ -1,4 +1,4 @@
-// Requests to the server of the page, and its events.
+// Requests to the server of the page.
 
 async function ask(path, parameters, options) {
   const response = await fetch(`${path}?${new URLSearchParams(parameters)}`, options);
@@ -6,29 +6,32 @@ async function ask(path, parameters, options) {
   return response.json();
 }
 
-// Call `onChange` with each event, {changed, version}, as long as the server runs. Hidden tabs do not listen, because
-// browsers allow six connections to a server.
+const POLL_MILLISECONDS = 500;
+const ENDED = "The server has ended; start vlmgym view again.";
+
+// Call `onChange` with each change, {changed, version}, as long as the server runs. A hidden tab asks for none.
 function listen(onChange) {
-  const notice = element("p", { class: "banner", role: "status", hidden: true }, "The server has ended; start vlmgym view again.");
+  const notice = element("p", { class: "banner", role: "status", hidden: true });
   document.getElementById("main").prepend(notice);
-  let source = null;
   let { version } = page.live;
-  function connect() {
-    source?.close();
-    source = null;
-    if (document.hidden) return;
-    source = new EventSource(`live?since=${version}`);
-    source.addEventListener("message", (event) => {
-      const news = JSON.parse(event.data);
-      version = news.version;
-      Promise.resolve(onChange(news)).catch((error) => { // such as: the run was deleted
-        notice.textContent = error.message;
-        notice.hidden = false;
-      });
-    });
-    source.addEventListener("open", () => { notice.hidden = true; });
-    source.addEventListener("error", () => { notice.hidden = false; });
+  function say(text) {
+    notice.textContent = text;
+    notice.hidden = !text;
   }
-  document.addEventListener("visibilitychange", connect);
-  connect();
+  async function poll() {
+    if (document.hidden) return;
+    const news = await ask("live", { since: version }).catch(() => null);
+    if (news === null) return say(ENDED);
+    if (notice.textContent === ENDED) say("");
+    if (news.version === version) return;
+    version = news.version;
+    try {
+      await onChange(news);
+      say("");
+    } catch (error) { // such as: the run was deleted
+      say(error.message);
+    }
+  }
+  const repeat = () => poll().then(() => setTimeout(repeat, POLL_MILLISECONDS));
+  repeat();
 }
