@@ -16,7 +16,7 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, evaluate, open_run, read_run
 from vlmgym.evaluation.summary import updated_summary
-from vlmgym.pages.document import LONGEST, safe_json
+from vlmgym.pages.document import safe_json
 from vlmgym.pages.episode import episode_images
 from vlmgym.pages.report import LabelledRun, write_page
 from vlmgym.sandbox.core.response_format import compose
@@ -130,8 +130,7 @@ def test_hostile_responses_are_inert(folder, watched):
     assert "U+202E" in text
     assert "\u202e" not in text
     watched.visit(folder.report, "#2048-v0/0/6")
-    assert "80,000 characters are omitted here" in opened.inner_text("pre.response")
-    assert len(opened.inner_text("pre.response")) < LONGEST + 200
+    assert len(opened.inner_text("pre.response")) == 100_000
     watched.visit(folder.report, "#2048-v0/0/7")
     assert opened.locator("[data-section]").all_inner_texts()[1].startswith("<think><img src=x")
     assert opened.locator("td.wrong").count() >= 16

@@ -24,9 +24,6 @@ LOSSLESS_BYTES_PER_PIXEL = 0.5
 """Tiles whose lossless WebP exceeds both this and 1 KiB (noise, photographs) are stored as JPEG."""
 QUALITY = 90
 """JPEG quality of lossy tiles: noise changes by about 4 out of 255 on average, and takes half as many bytes."""
-LONGEST = 20_000
-"""Maximum number of characters in a text on the page; longer texts are cut in the middle."""
-_TAIL = 4_000
 
 
 def asset(name: str) -> str:
@@ -94,7 +91,7 @@ def cell(text: str, key: float | str | None = None, **more: Any) -> dict[str, An
         more: `bar`, a score with its 95% interval as (low, mean, high), of which the part from 0 to 1 is drawn;
             `href`, a link; `progress`, a share from 0 to 1.
     """
-    return {"text": shown(text), "key": (text or None) if key is None else key, **more}
+    return {"text": text, "key": (text or None) if key is None else key, **more}
 
 
 def estimate_cell(value: Estimate | None, *, bar: bool = False) -> dict[str, Any]:
@@ -115,15 +112,7 @@ def _hash(source: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def shown(text: str) -> Any:
-    """Return a text or, if it is long, its `head`, its `tail` and the number of characters `left_out` between them."""
-    if len(text) <= LONGEST:
-        return text
-    head = LONGEST - _TAIL
-    return {"head": text[:head], "left_out": len(text) - LONGEST, "tail": text[-_TAIL:]}
-
-
-def marked(response: str) -> list[tuple[str, Any]]:
+def marked(response: str) -> list[tuple[str, str]]:
     """Split a response into pieces, each with the name of its section, or "" outside all sections.
 
     Tags are part of the text. Only a perception or answer that counts towards the score is named `perception` or
@@ -131,9 +120,9 @@ def marked(response: str) -> list[tuple[str, Any]]:
     """
     pieces, end = [], 0
     for name, start, next_end in parse_response(response).spans():
-        pieces += [("", shown(response[end:start])), (name, shown(response[start:next_end]))]
+        pieces += [("", response[end:start]), (name, response[start:next_end])]
         end = next_end
-    return [piece for piece in [*pieces, ("", shown(response[end:]))] if piece[1]]
+    return [piece for piece in [*pieces, ("", response[end:])] if piece[1]]
 
 
 def rounded(values: Iterable[float]) -> list[float]:

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from vlmgym.errors import GameError, UsageError
 from vlmgym.evaluation.curves import EpisodeRewards
 from vlmgym.evaluation.summary import states_perception
-from vlmgym.pages.document import data_url, marked, shown
+from vlmgym.pages.document import data_url, marked
 from vlmgym.runs.record import (
     EpisodeRecord,
     GameRecord,
@@ -92,8 +92,8 @@ def list_episode(stored: StoredEpisode, text: bytes | None = None) -> ListedEpis
         "unparsable": outcomes.count(Outcome.UNPARSABLE),
         "perception": sum(accuracies) / len(accuracies) if accuracies else None,
         "status": episode.status,
-        "end": shown(episode.end_reason),
-        "stage": None if episode.stage is None else shown(episode.stage),
+        "end": episode.end_reason,
+        "stage": episode.stage,
     }
     rewards = tuple(turn.reward.game for turn in episode.turns)
     return ListedEpisode(row, None if episode.score is None else EpisodeRewards(rewards, episode.status == "ended"))
@@ -129,7 +129,7 @@ def _episode_data(episode: EpisodeRecord, game: Game[Any, Any] | None, with_imag
     return {
         "turns": turns,
         "final": texts.number(truths[-1]) if truths else None,
-        "texts": list(map(shown, texts)),
+        "texts": list(texts),
         "images": episode_images(game, states) if game is not None and with_images else None,
         "installed": game is not None,
         "maxTurns": episode.max_turns,
@@ -162,22 +162,22 @@ def _turn(turn: TurnRecord, game: Game[Any, Any] | None, truth: str | None, text
         "system": texts.number(turn.system),
         "prompt": texts.number(turn.prompt),
         "response": marked(turn.response),
-        "reasoning": None if turn.reasoning is None else shown(turn.reasoning),
+        "reasoning": turn.reasoning,
         "outcome": turn.outcome,
-        "action": None if action is None else shown(action),
-        "feedback": shown(turn.feedback),
+        "action": action,
+        "feedback": turn.feedback,
         "reward": turn.reward,
         "truth": texts.number(truth),
         "grids": None if game is None or truth is None else _grids(game, truth, turn.response),
         "info": [
-            (name, shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
+            (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
             for name, value in [*turn.info.items(), *_statements(turn)]
         ],
         "latency": turn.latency,
         "promptTokens": turn.prompt_tokens,
         "completionTokens": turn.completion_tokens,
         "cost": turn.cost,
-        "finish": None if turn.finish_reason is None else shown(turn.finish_reason),
+        "finish": turn.finish_reason,
         "requests": turn.requests,
     }
 
@@ -202,13 +202,13 @@ def _grids(game: Game[Any, Any], truth: str, response: str) -> dict[str, Any] | 
     return {"seen": [row[:LARGEST_GRID] for row in cells[:LARGEST_GRID]], "truth": read_grid(truth)}
 
 
-def _facts(episode: EpisodeRecord) -> list[tuple[str, Any]]:
+def _facts(episode: EpisodeRecord) -> list[tuple[str, str]]:
     facts = [(name, value if isinstance(value, str) else f"{value:,.6g}") for name, value in episode.metrics.items()]
     if episode.stage is not None:
         facts.append(("stage", episode.stage))
     if episode.attempt > 1:
         facts.append(("attempt", str(episode.attempt)))
-    return [(name, shown(value)) for name, value in facts]
+    return facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from vlmgym.benchmark.verify import run_folder, verify_run
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import RunArguments, SavedRunOptions
 from vlmgym.evaluation.summary import summarise_run
-from vlmgym.pages.document import app, cell, estimate_cell, number_cell, shown
+from vlmgym.pages.document import app, cell, estimate_cell, number_cell
 from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.runs.store import StoredRun, open_run
 from vlmgym.terminal import make_console
@@ -125,4 +125,4 @@ def _profile(entry: LeaderboardEntry, folder: Path) -> dict[str, Any]:
     for game, value in entry.games.items():
         link = _link(entry, folder, f"#{quote(game, safe='')}/{entry.config.seed}/1")
         rows.append([cell(game, **link), estimate_cell(value, bar=True)])
-    return {"label": shown(entry.label), "prompt": shown(entry.prompt), "rows": rows, "skills": len(entry.skills)}
+    return {"label": entry.label, "prompt": entry.prompt, "rows": rows, "skills": len(entry.skills)}

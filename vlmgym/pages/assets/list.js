@@ -140,7 +140,7 @@ function rowElement(row, selected, size, place) {
   const marks = ["illegal", "unparsable"].filter((name) => sum(name)).map((name) =>
     element("span", { class: `mark ${name}`, title: plural(sum(name), `${name} turn`) }, `${OUTCOME_SIGNS[name]} ${number(sum(name))}`));
   const turns = [...new Set(cells(row).map((cell) => number(cell.turns)))].join(" / ");
-  const stages = [...new Set(cells(row).map((cell) => cell.stage).filter(Boolean).map(plain))].join(" / ");
+  const stages = [...new Set(cells(row).map((cell) => cell.stage).filter(Boolean))].join(" / ");
   return element("div",
     { class: "row", id: rowId(row), role: "option", "aria-selected": String(selected), "aria-setsize": size, "aria-posinset": place + 1 },
     element("span", { class: "name" },

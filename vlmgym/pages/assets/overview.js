@@ -40,7 +40,7 @@ function scoreTable() {
     element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, rows));
   const note = "Each interval is a 95% confidence interval of the mean score; a dash marks a single episode, equal scores, or several stages."
-    + (several ? ` A difference is ${plain(page.runs[0].label)} minus the other run, over the seeds that both have.` : "");
+    + (several ? ` A difference is ${page.runs[0].label} minus the other run, over the seeds that both have.` : "");
   return [scrolled("Scores", table), element("p", { class: "faint note" }, note)];
 }
 

@@ -70,7 +70,7 @@ function episodePane(run) {
     const truthNext = last || !turn ? episode.final : episode.turns[index + 1].truth;
     before.show(episode, index, turn ? `${page.runs[run].hasImages ? "What the model saw" : "Shown to the model as text"} in turn ${index + 1}` : "The state", words(truthNow));
     after.node.hidden = !turn;
-    if (turn) after.show(episode, index + 1, last ? `After the last turn: ${plain(cell.end)}` : "After the turn", words(truthNext));
+    if (turn) after.show(episode, index + 1, last ? `After the last turn: ${cell.end}` : "After the turn", words(truthNext));
     for (const part of [outcome, reward, response.node, facts]) part.hidden = !turn;
     feedback.hidden = !turn?.feedback;
     truth.show(words(truthNow), (text) => scrollingText("Text description", text));
@@ -106,7 +106,7 @@ function episodePane(run) {
       message.textContent = "";
       body.hidden = false;
       const status = cell.score === null ? `no score, ${cell.status}` : `score ${number(cell.score)}`;
-      summary.replaceChildren(...recorded(`${status}; ${plain(cell.end)}`), ...episode.facts.flatMap(([name, value]) => recorded(`; ${name} ${plain(value)}`)),
+      summary.replaceChildren(...recorded(`${status}; ${cell.end}`), ...episode.facts.flatMap(([name, value]) => recorded(`; ${name} ${value}`)),
         ...(cell.video ? ["; ", videoLink(row, cell, run)] : []));
       showTurn(episode, cell, Math.min(index, Math.max(0, episode.turns.length - 1)));
       if (index >= episode.turns.length && episode.turns.length) {
@@ -128,7 +128,7 @@ function figure(name) {
     node: element("figure", { class: name }, holder, caption),
     show(episode, state, words, truth) {
       caption.replaceChildren(...recorded(words));
-      const described = `${words}${truth ? ": " + plain(truth) : ""}`;
+      const described = `${words}${truth ? ": " + truth : ""}`;
       const failed = (why) => { holder.ticket = null; holder.replaceChildren(element("p", { class: "no-image" }, why)); };
       if (episode.images) showImages(holder, episode.images, state, described).catch((error) => failed(error.message));
       else failed(episode.installed

@@ -6,7 +6,7 @@ function folded(title, table, open) {
 }
 
 function scrolled(label, content) {
-  return element("div", { class: "scrolled", role: "region", "aria-label": plain(label), tabindex: 0 }, content);
+  return element("div", { class: "scrolled", role: "region", "aria-label": label, tabindex: 0 }, content);
 }
 
 function rowsOf(columns, rows) {
@@ -65,7 +65,7 @@ function board(label, columns, rows, { id, search, lead, order = null } = {}) {
   function choices() {
     if (!search) return;
     filters.lastChild.replaceChildren(...columns.flatMap(({ name, filter }, column) => {
-      const values = filter ? [...new Set(rows.map((row) => plain(row.cells[column].group ?? row.cells[column].text)))].sort(ORDER.compare) : [];
+      const values = filter ? [...new Set(rows.map((row) => row.cells[column].group ?? row.cells[column].text))].sort(ORDER.compare) : [];
       if (values.length < 2 && !chosen[column]) return [];
       return choice(name, [["", "all"], ...values.filter(Boolean).map((value) => [value, value])],
         (value) => { chosen[column] = value; render(); }, chosen[column]);
@@ -79,8 +79,8 @@ function board(label, columns, rows, { id, search, lead, order = null } = {}) {
   }
 
   function matches({ cells }) {
-    return cells.every(({ text, group }, column) => !chosen[column] || plain(group ?? text) === chosen[column])
-      && (!words || cells.some(({ text }) => plain(text).toLowerCase().includes(words)));
+    return cells.every(({ text, group }, column) => !chosen[column] || (group ?? text) === chosen[column])
+      && (!words || cells.some(({ text }) => text.toLowerCase().includes(words)));
   }
 
   function render() {
@@ -105,7 +105,7 @@ function board(label, columns, rows, { id, search, lead, order = null } = {}) {
     more.hidden = shown.length <= limit;
     body.replaceChildren(...shown.slice(0, limit).map((row) => element("tr", {}, lead ? element("td", {}, lead(row)) : null,
       row.cells.map((cell, column) => element(column ? "td" : "th", {
-        scope: column ? null : "row", hidden: hidden[column], class: typeof cell.key === "number" ? "number" : "text", title: plain(cell.text).length > 30 ? plain(cell.text).slice(0, 500) : null,
+        scope: column ? null : "row", hidden: hidden[column], class: typeof cell.key === "number" ? "number" : "text", title: cell.text.length > 30 ? cell.text.slice(0, 500) : null,
       }, cellContent(cell))))));
   }
 

@@ -29,21 +29,13 @@ function characterName(character) {
   return "U+" + code.toString(16).toUpperCase().padStart(4, "0");
 }
 
-// Convert recorded text to nodes; very long text is {head, left_out, tail}.
+// Convert recorded text to nodes.
 function recorded(text) {
   if (text === null || text === undefined) return [];
-  if (typeof text === "string") {
-    return text.split(UNSEEN).map((part, i) => {
-      if (i % 2 === 0) return document.createTextNode(part);
-      return element("span", { class: "unseen", title: "an invisible character" }, characterName(part));
-    });
-  }
-  const note = `${text.left_out.toLocaleString("en")} characters are omitted here; the record has them all`;
-  return [...recorded(text.head), element("span", { class: "left-out" }, note), ...recorded(text.tail)];
-}
-
-function plain(text) {
-  return typeof text === "string" ? text : text.head + " ... " + text.tail;
+  return text.split(UNSEEN).map((part, i) => {
+    if (i % 2 === 0) return document.createTextNode(part);
+    return element("span", { class: "unseen", title: "an invisible character" }, characterName(part));
+  });
 }
 
 function number(value, digits = 2) {
