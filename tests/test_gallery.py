@@ -53,8 +53,7 @@ def test_captions_name_changed_config_fields(path, watched):
 
     assert overrides("swap", "reasoning-5") == "rows 10, columns 10, colours 6"
     assert overrides("2048", "perception-1") == "coordinates, relief 1, similarity 0"
-    assert overrides("geospot", "reasoning-3") == "the published setting"
-    assert overrides("shisensho", "reasoning-3") == "the default", "published boards may have no solution"
+    assert overrides("shisensho", "reasoning-3") == "the default"
     assert "variety" in overrides("shisensho_images", "perception-1")
     assert "colours" not in overrides("shisensho_images", "perception-1")
 

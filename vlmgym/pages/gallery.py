@@ -18,7 +18,7 @@ from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS, Difficulty
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.options import GameNames
-from vlmgym.sandbox.registry import PRESETS, about, game_class, load_games, make_game, title_of
+from vlmgym.sandbox.registry import about, game_class, load_games, make_game, title_of
 from vlmgym.terminal import make_console
 
 AnyGame = Game[Any, Any]
@@ -227,21 +227,13 @@ def _strip(item: GalleryItem, difficulty: Difficulty, size: int) -> str:
 def _level(item: GalleryItem, level: Level) -> str:
     text = CAPTIONS[level.game.name](level.game, level.state) if level.game.name in CAPTIONS else ""
     caption = f'<p class="caption">{escape(text)}</p>' if text else ""
-    overrides = level.overrides or [_default_words(item) if level.level == 3 else "as level 3"]
+    overrides = level.overrides or ["the default" if level.level == 3 else "as level 3"]
     return f"""
 <figure class="level {level.difficulty}-{level.level}">
 {_images(level.game.images(level.state), f"{item.title}, {level.difficulty} {level.level}")}
 <figcaption><span class="number">{level.level}</span>
 <span class="config-fields">{escape(", ".join(overrides))}</span></figcaption>
 {caption}</figure>"""
-
-
-def _default_words(item: GalleryItem) -> str:
-    """Describe the config of level 3."""
-    game, config = game_class(item.game), game_class(item.game).Config.at()
-    presets = (preset.overrides.items() for preset in PRESETS.values() if game_class(preset.game) is game)
-    same = any(all(getattr(config, name) == value for name, value in overrides) for overrides in presets)
-    return "the published setting" if same and not item.overrides else "the default"
 
 
 def _images(images: Sequence[ImageArray], alt: str) -> str:
