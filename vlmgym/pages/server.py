@@ -52,8 +52,6 @@ from vlmgym.sandbox.envs.human import ARROWS, Player, last_turn
 from vlmgym.sandbox.registry import game_ids, make_game
 from vlmgym.terminal import make_console
 
-MOST_PLAYED = 20
-"""Maximum number of episodes that people play at the same time; the oldest is dropped."""
 KEYS = (*ARROWS, "space", *"abcdefghijklmnopqrstuvwxyz0123456789")
 """Keys that may be bound to actions, by their names in pygame."""
 SEEDS = 2**31
@@ -243,8 +241,6 @@ class App:
             player = Player(Episode(game, seed))
             name = secrets.token_urlsafe(9)
             self.players[name] = player
-            while len(self.players) > MOST_PLAYED:
-                del self.players[next(iter(self.players))]
             return _json({"player": name, **_frame(player)})
 
     async def respond(self, request: Request) -> Response:
