@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from vlmgym.errors import PolicyError
-from vlmgym.policies.base import ModelPolicy, PolicyOptions, Prompt, Reply
+from vlmgym.policies.base import ModelPolicy, Prompt, Reply
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
 
 if TYPE_CHECKING:  # these import pygame, and the command line reads the options of every policy
-    from vlmgym.sandbox.envs.human import Player, PlayWindow
+    from vlmgym.sandbox.envs.human import Player
 
 FINAL_STATE_SECONDS = 2.0
 """Seconds for which the final state of an episode is shown, unless a key is pressed."""
@@ -29,11 +29,6 @@ class HumanPolicy(ModelPolicy):
     name = "human"
     transform = None
     max_concurrency = 1
-
-    def __init__(self, options: PolicyOptions | None = None) -> None:
-        super().__init__(options)
-        self._window: PlayWindow | None = None
-        self._player: Player | None = None
 
     def check(self, game: Game[Any, Any]) -> None:
         """Check that there is a display.
@@ -58,12 +53,11 @@ class HumanPolicy(ModelPolicy):
         from vlmgym.sandbox.envs.human import PlayWindow
 
         self._window = PlayWindow("vlmgym: your turn")
+        self._player: Player | None = None
 
     async def close(self) -> None:
         """Close the window."""
-        if self._window is not None:
-            self._window.close()
-        self._window = self._player = None
+        self._window.close()
 
     async def respond(self, images: list[Any], prompt: Prompt) -> Reply:
         """Wait for the player's response.
@@ -72,8 +66,7 @@ class HumanPolicy(ModelPolicy):
             PolicyError: The window was closed.
             DisplayError: The display was lost.
         """
-        if self._window is None or prompt.snapshot is None:
-            raise PolicyError("the human policy works only in evaluations")
+        assert prompt.snapshot is not None, "evaluations set it"
         player = self._begin(prompt, prompt.snapshot)
         start = time.perf_counter()
         self._window.draw(player)
@@ -83,7 +76,7 @@ class HumanPolicy(ModelPolicy):
                 if response is not None:
                     latency = time.perf_counter() - start
                     self._window.draw(player)
-                    await self._show_final_state(self._window, player)
+                    await self._show_final_state(player)
                     return Reply(response, latency=latency)
                 changed = True
             if changed:
@@ -103,14 +96,14 @@ class HumanPolicy(ModelPolicy):
         self._player.begin(episode, str(prompt), last)
         return self._player
 
-    async def _show_final_state(self, window: PlayWindow, player: Player) -> None:
+    async def _show_final_state(self, player: Player) -> None:
         """Show the final state for a few seconds, or until a key is pressed."""
         start = time.perf_counter()
         while (
             player.episode.ended is not None
-            and not window.closed_by_user
+            and not self._window.closed_by_user
             and time.perf_counter() - start < FINAL_STATE_SECONDS
         ):
-            if any(key for key, _ in window.responses(player)):
+            if any(key for key, _ in self._window.responses(player)):
                 return
             await asyncio.sleep(0)
