@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from vlmgym.checks import check_int
 from vlmgym.cli.eval import option_value, parse_with_policy
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.vision import FAULTS, Finding, check_vision
@@ -29,11 +28,6 @@ class CheckVisionConfig:
     policy: str = "openai"
     """openai, vllm, transformers, or MODULE:NAME or FILE.py:NAME of a function or a ModelPolicy.
     Each policy has its own options: --policy vllm --help."""
-    seed: int = 0
-    """Seed of the digits."""
-
-    def __post_init__(self) -> None:
-        check_int("seed", self.seed, 0)
 
 
 def run_check_vision(args: Sequence[str], about: str) -> None:
@@ -48,7 +42,7 @@ def run_check_vision(args: Sequence[str], about: str) -> None:
     columns = (SpinnerColumn(), TextColumn("asking"), TimeElapsedColumn())
     with Progress(*columns, console=make_console(stderr=True), transient=True) as progress:
         progress.add_task("asking", total=None)
-        findings = check_vision(policy, config.seed, lambda finding: console.print(_line(finding), soft_wrap=True))
+        findings = check_vision(policy, on_finding=lambda finding: console.print(_line(finding), soft_wrap=True))
     faults = {finding.fault: finding.evidence for finding in findings if finding.verdict == "wrong"}
     for fault, evidence in faults.items():
         console.print(f"fault: {FAULTS[fault].meaning}{f' ({evidence})' if evidence else ''}", soft_wrap=True)
