@@ -90,18 +90,6 @@ class InterruptHandler:
         raise KeyboardInterrupt
 
 
-@contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """Raise `KeyboardInterrupt` on each of `SIGNALS`, except ignored ones, as nohup requires.
-
-    Yields:
-        The signals received so far, in order.
-    """
-    handler = InterruptHandler()
-    with _handling(handler, lambda present: present in (signal.SIG_DFL, signal.default_int_handler)):
-        yield handler.received
-
-
 def check_interrupts() -> None:
     """Raise `KeyboardInterrupt` if a signal has been received; for loops that may run for hours.
 
@@ -159,7 +147,10 @@ def _handling(handler: Callable[[int, FrameType | None], None], replaceable: Cal
 
 @contextmanager
 def reporting_errors() -> Iterator[None]:
-    """Report expected errors in one line on standard error and exit with their exit code."""
+    """Report expected errors in one line on standard error and exit with their exit code.
+
+    Each of `SIGNALS` raises `KeyboardInterrupt`, except ignored ones, as nohup requires.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell; other libraries expect a stream
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process exits
@@ -169,9 +160,9 @@ def reporting_errors() -> Iterator[None]:
     if os.environ.get("COLUMNS") == "0":  # unknown; Rich would print nothing
         del os.environ["COLUMNS"]
     os.environ.pop("MPLBACKEND", None)  # Matplotlib cannot be imported if it is unknown; commands open no window
-    ended_by: Sequence[int] = ()
+    interrupt = InterruptHandler()
     try:
-        with interruptible() as ended_by, OPTIONS:
+        with _handling(interrupt, lambda present: present in (signal.SIG_DFL, signal.default_int_handler)), OPTIONS:
             try:
                 yield
             except SystemExit:
@@ -194,7 +185,7 @@ def reporting_errors() -> Iterator[None]:
         if isinstance(error, RuntimeError) and not isinstance(error.__cause__, KeyboardInterrupt):
             raise  # Python 3.11 wraps an interrupt in __set_name__, while a module is imported
         print(f"\n{str(error) or 'interrupted'}", file=sys.stderr)
-        raise SystemExit(128 + ended_by[0] if ended_by else INTERRUPTED) from None
+        raise SystemExit(128 + interrupt.received[0] if interrupt.received else INTERRUPTED) from None
 
 
 def _write_no_more() -> None:
