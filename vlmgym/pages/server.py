@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import webbrowser
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,10 +43,10 @@ from vlmgym.pages.diagnose import read_diagnosis, render_page
 from vlmgym.pages.document import app, safe_json
 from vlmgym.pages.episode import episode_json
 from vlmgym.pages.library import Library
+from vlmgym.policies.openai.policy import image_url
 from vlmgym.rollout.runner import infrequent_gc
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.envs.human import ARROWS, Player, last_turn
 from vlmgym.sandbox.registry import game_ids, make_game
 from vlmgym.terminal import make_console
@@ -268,10 +267,9 @@ class App:
 def _frame(player: Player) -> dict[str, Any]:
     """Return what the page shows of an episode."""
     episode, answer = player.episode, player.game.answer
-    image = player.image()
     outcome = player.last.outcome.value if player.last is not None else ""
     return {
-        "image": f"data:image/png;base64,{b64encode(encode_png(image)).decode()}",
+        "image": image_url(player.image()),
         "prompt": player.model_prompt(),
         "facts": {"seed": episode.seed, "turn": episode.turn, "score": f"{episode.score:g}"}
         | {kind.value: count for kind, count in episode.outcomes.items()},
