@@ -1,4 +1,4 @@
-"""Measure what action masks and full infos cost in `make_vec`: CPU time per step of one environment.
+"""Measure what action masks cost in `make_vec`: CPU time per step of one environment.
 
     .venv/bin/python -m benchmarks.action_masks
 
@@ -14,11 +14,7 @@ from benchmarks.markdown import table
 from benchmarks.vector_workers import seconds_per_step
 
 GAMES, SIZES = ("2048", "swap", "sokoban", "shisensho"), (128, 256)
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "neither": {},
-    "action_masks": {"action_masks": True},
-    "full_info": {"full_info": True},
-}
+CANDIDATES: dict[str, dict[str, Any]] = {"none": {}, "action_masks": {"action_masks": True}}
 NUM_ENVS, ROUNDS = 32, 5
 
 

@@ -25,13 +25,13 @@ from vlmgym.sandbox.envs.worker import (
     OUTCOME_NAMES,
     STEP_DTYPE,
     EnvSettings,
+    FinalInfos,
     Ids,
     LocalWorker,
     PrivateArray,
     RemoteWorker,
     SharedArray,
     StepBuffers,
-    StepReply,
     WorkerGroup,
     listed_actions,
 )
@@ -63,7 +63,6 @@ def make_vec(
     max_episode_steps: int | None = None,
     render: bool = True,
     copy: bool = True,
-    full_info: bool = False,
     action_masks: bool = False,
     timeout: float | None = 60.0,
     **overrides: Any,
@@ -83,7 +82,6 @@ def make_vec(
         render: Draw every step. Otherwise observations are empty, and `image(i)` draws on demand.
         copy: Return independent observations. Their memory is reused once they are no longer referenced. Otherwise
             observations are read-only views, which the next step overwrites.
-        full_info: Include descriptions, legal actions and the other infos of `GameEnv`.
         action_masks: Include `action_mask`, int8 of shape (num_envs, actions): 1 for legal actions. Actions of several
             numbers are numbered as `numpy.ravel_multi_index` does.
         timeout: Seconds without a response after which a worker counts as hanging; None to wait forever.
@@ -104,7 +102,7 @@ def make_vec(
     except ValueError:
         modes = ", ".join(mode.value for mode in AutoresetMode)
         raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset_mode)}") from None
-    settings = EnvSettings(reward, mode, max_episode_steps, full_info, action_masks, render)
+    settings = EnvSettings(reward, mode, max_episode_steps, action_masks, render)
     (played,) = make_games([game], perception, reasoning, **overrides)
     return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
 
@@ -117,8 +115,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
     Observations: uint8 of shape (num_envs, height, width, 3), or a tuple of such arrays if the game has several images.
     Actions: an array of native actions, or a sequence with a native action or a `Response` for each environment.
     Infos: arrays `score`, `turn`, `seed` and `outcome` (None after a reset) with masks `_score` etc.; `action_mask` if
-    it was asked for; with `full_info` also the infos of `GameEnv`. In mode `SameStep`, also `final_obs` and
-    `final_info` of episodes that ended.
+    it was asked for. In mode `SameStep`, also `final_obs` and `final_info` of episodes that ended.
     Errors: `UsageError` and `EpisodeEnded` change nothing. Any other error closes the vector environment, because the
     states of its environments are unknown; save the result of `get_states` regularly if you need to resume.
     """
@@ -365,7 +362,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         return tuple(value for _, values in self._group.collect(self.timeout) for value in values)
 
     def _read_results(
-        self, ids: Ids, replies: list[tuple[Ids, StepReply]]
+        self, ids: Ids, replies: list[tuple[Ids, FinalInfos | None]]
     ) -> tuple[Any, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         numbers = self._numbers[as_slice(ids)]
         infos = self._infos(ids, numbers, replies)
@@ -382,7 +379,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
                 frames.flags.writeable = False  # writing would corrupt later images
         return images[0] if len(images) == 1 else tuple(images)
 
-    def _infos(self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, StepReply]]) -> Infos:
+    def _infos(self, ids: Ids, numbers: NDArray[Any], replies: list[tuple[Ids, FinalInfos | None]]) -> Infos:
         """Return the infos of some environments: an array per field, and a mask of the environments that have it.
 
         Args:
@@ -393,9 +390,7 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         replied = np.ones(len(ids), bool)
         if sum(len(worker_ids) for worker_ids, _ in replies) < len(ids):  # a reset of some environments
             replied = np.isin(ids, np.concatenate([worker_ids for worker_ids, _ in replies]))
-        infos: Infos = {}
-        if any(reply.info or reply.final_info for _, reply in replies):
-            infos = self._full_infos(ids, replies)
+        infos = self._final_infos(ids, replies)
         for name in ("score", "turn", "seed"):
             infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
         if self._masks is not None:
@@ -404,13 +399,12 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
         infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
         return infos
 
-    def _full_infos(self, ids: Ids, replies: list[tuple[Ids, StepReply]]) -> Infos:
+    def _final_infos(self, ids: Ids, replies: list[tuple[Ids, FinalInfos | None]]) -> Infos:
+        """Return `final_obs` and `final_info` of the episodes that ended in mode `SameStep`, if there are any."""
         index = {int(i): at for at, i in enumerate(ids)}
         infos: Infos = {}
         for _, reply in replies:
-            for i, info in reply.info.items():
-                infos = self._add_info(infos, info, index[i])
-            for i, info in reply.final_info.items():
+            for i, info in (reply or {}).items():
                 images = [frames[i].copy() for frames in self._final_frames]
                 final_obs = images[0] if len(images) == 1 else tuple(images)
                 infos = self._add_info(infos, {"final_obs": final_obs, "final_info": info}, index[i])

@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, count
 from multiprocessing import reduction
 from multiprocessing.connection import wait
@@ -164,7 +164,6 @@ class EnvSettings:
     reward: RewardConfig
     autoreset: AutoresetMode
     max_turns: int | None
-    full_info: bool
     action_masks: bool
     render: bool
 
@@ -187,16 +186,18 @@ class FrameEnv(GameEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """See `GameEnv.reset`; the observation returned is None."""
         result = super().reset(seed=seed, options=options)
+        self.last_outcome = ""
         self.over = self.episode.ended is not None or self._at_limit()
         return result
 
-    def play(self, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
-        """Take a turn with an action from `to_action`; return reward, terminated, truncated and info."""
+    def play(self, action: Any) -> tuple[float, bool, bool]:
+        """Take a turn with an action from `to_action`; return reward, terminated and truncated."""
         scored = self._take_turn(action)
         self._draw()
         truncated = not scored.terminated and self._at_limit()
         self.over = scored.terminated or truncated
-        return scored.total, scored.terminated, truncated, self._info(scored)
+        self.last_outcome = scored.outcome.value
+        return scored.total, scored.terminated, truncated
 
     def _at_limit(self) -> bool:
         return self.settings.max_turns is not None and self.episode.turn >= self.settings.max_turns
@@ -227,21 +228,11 @@ class FrameEnv(GameEnv):
         return None
 
     def _info(self, scored: Scored[Any, Any] | None) -> dict[str, Any]:
-        self.last_outcome = "" if scored is None else scored.outcome.value
-        return super()._info(scored) if self.settings.full_info else {}
+        return {}
 
 
-@dataclass(slots=True)
-class StepReply:
-    """Results of a step or reset that are not in `StepBuffers`, keyed by the index of the environment.
-
-    Attributes:
-        info: Info of each environment if `full_info` is set, else empty.
-        final_info: Last info of each ended episode in autoreset mode `SAME_STEP`, else empty.
-    """
-
-    info: dict[int, dict[str, Any]] = field(default_factory=dict)
-    final_info: dict[int, dict[str, Any]] = field(default_factory=dict)
+FinalInfos = dict[int, dict[str, Any]]
+"""Last info of each ended episode in autoreset mode `SAME_STEP`, keyed by the index of the environment."""
 
 
 class EnvWorker:
@@ -278,32 +269,27 @@ class EnvWorker:
         except Exception as error:
             raise WorkerError(f"a game raised {type(error).__name__}: {error}") from error
 
-    def reset(self, ids: Sequence[int], seeds: Sequence[int | None], snapshots: Sequence[Snapshot | None]) -> StepReply:
+    def reset(self, ids: Sequence[int], seeds: Sequence[int | None], snapshots: Sequence[Snapshot | None]) -> None:
         """Start or restore episodes; see `GameEnv.reset`.
 
         Raises:
             GameError: A game failed; other environments may have started their episodes.
         """
-        reply, numbers = StepReply(), []
-        for i, seed, snapshot in zip(ids, seeds, snapshots, strict=True):
-            self._start(i, reply, seed, snapshot)
-            numbers.append(self.envs[i].numbers(0.0, False, False))
+        numbers = [self._start(i, seed, snapshot) for i, seed, snapshot in zip(ids, seeds, snapshots, strict=True)]
         self.numbers[ids] = numbers
         self._write_masks(ids)
-        return reply
 
-    def step(self, ids: Sequence[int], actions: Sequence[Any]) -> StepReply:
+    def step(self, ids: Sequence[int], actions: Sequence[Any]) -> FinalInfos:
         """Take a turn in some environments, with one action from `to_action` each.
 
         Raises:
             GameError: A game failed; other environments may have taken their turns.
         """
-        reply, numbers = StepReply(), []
-        for i, action in zip(ids, actions, strict=True):
-            numbers.append(self._step(i, action, reply))
+        final_infos: FinalInfos = {}
+        numbers = [self._step(i, action, final_infos) for i, action in zip(ids, actions, strict=True)]
         self.numbers[ids] = numbers  # all at once: setting one element of a structured array is slower than most games
         self._write_masks(ids)
-        return reply
+        return final_infos
 
     def call(self, ids: Sequence[int], name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """Get an attribute of each environment, or call it if it is a method."""
@@ -327,28 +313,28 @@ class EnvWorker:
             self.masks[changed] = 0
             self.masks[np.repeat(changed, [*map(len, legal.values())]), [*chain.from_iterable(legal.values())]] = 1
 
-    def _step(self, i: int, action: Any, reply: StepReply) -> StepNumbers:
+    def _step(self, i: int, action: Any, final_infos: FinalInfos) -> StepNumbers:
         env = self.envs[i]
-        if env.over:
-            # AutoresetMode.NEXT_STEP ignores the action.
-            self._start(i, reply)
-            return env.numbers(0.0, False, False)
-        reward, terminated, truncated, info = env.play(action)
+        if env.over:  # AutoresetMode.NEXT_STEP ignores the action
+            return self._start(i)
+        reward, terminated, truncated = env.play(action)
         if env.over and self.settings.autoreset is AutoresetMode.SAME_STEP:
             episode = env.episode
-            final = {"score": episode.score, "turn": episode.turn, "seed": episode.seed, "outcome": env.last_outcome}
-            reply.final_info[self.start + i] = {**final, **info}
+            final_infos[self.start + i] = {
+                "score": episode.score,
+                "turn": episode.turn,
+                "seed": episode.seed,
+                "outcome": env.last_outcome,
+            }
             for frames, frame in zip(self.final_frames, env.frames):
                 frames[i] = frame
-            self._start(i, reply)
-        elif self.settings.full_info:
-            reply.info[self.start + i] = info
+            self._start(i)
         return env.numbers(reward, terminated, truncated)
 
-    def _start(self, i: int, reply: StepReply, seed: int | None = None, snapshot: Snapshot | None = None) -> None:
-        _, info = self.envs[i].reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
-        if self.settings.full_info:
-            reply.info[self.start + i] = info
+    def _start(self, i: int, seed: int | None = None, snapshot: Snapshot | None = None) -> StepNumbers:
+        env = self.envs[i]
+        env.reset(seed=seed, options=None if snapshot is None else {"snapshot": snapshot})
+        return env.numbers(0.0, False, False)
 
 
 # Workers --------------------------------------------------------------------------------------------------------------
