@@ -98,6 +98,12 @@ class WorstOracle(Game2048):
         )
 
 
+class UnseededActions(Game2048):
+    """Draws random actions from a generator of its own."""
+
+    answer = directions(sample=lambda self, rng: int(np.random.default_rng().integers(4)))
+
+
 class CopiedRules(Swap):
     prompt_template = Game2048.prompt_template
 
@@ -120,16 +126,11 @@ FAULTS = [
     fault("identity", "the id 2048-v0 is registered for", "SameId"),
     fault("identity", "MutableState is not a frozen", "Mutable", name="mutable", State=MutableState),
     fault("new_rules", "100% of the prompt is that of 2048-v0", "CopiedRules", CopiedRules),
-    fault("config_fields", "unmarked has no difficulty", "Unmarked", Config=UnmarkedConfig),
+    fault("levels", "unmarked has no difficulty", "Unmarked", Config=UnmarkedConfig),
     fault("levels", "levels 2 and 4, 2 and 5, 4 and 5 of reasoning are equal", "EqualLevels", Config=EqualConfig),
     fault("determinism_over_processes", "in two processes", "HashSeed", HashSeed),
     fault("seeds", "8 different seeds give the same episode", "Reseeded", Reseeded),
-    fault(
-        "random_actions",
-        "with the same generators",
-        "UnseededActions",
-        answer=directions(sample=lambda self, rng: int(np.random.default_rng().integers(4))),
-    ),
+    fault("determinism_over_processes", "in two processes", "UnseededActions", UnseededActions),
     fault("global_random_state", "state of random", "RandomStart", start=random_start),
     fault(
         "json_round_trip",
