@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from os import PathLike, fspath
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -24,8 +24,8 @@ from vlmgym.sandbox.data.tables import Source, Table, map_columns, open_table
 
 MOST_SKIPPED = 100
 """Number of consecutive bad rows after which an error is raised."""
-IMAGES_KEPT = 8
-"""Number of rows whose decoded images are cached, so that reading and then drawing a row decodes them once."""
+ROWS_KEPT = 8
+"""Number of rows that are cached with their images, so that reading and then drawing a row decodes them once."""
 
 DataTaskConfigT = TypeVar("DataTaskConfigT", bound="DataTaskConfig")
 
@@ -183,17 +183,16 @@ class DataTask(Task[TaskStateT, ActionT]):
         """
         return self._load(index)[0]
 
-    def _load(self, index: int) -> tuple[TaskStateT, list[ImageArray]]:
+    @cached_property
+    def _load(self) -> Callable[[int], tuple[TaskStateT, list[ImageArray]]]:
+        return lru_cache(maxsize=ROWS_KEPT)(self._read)
+
+    def _read(self, index: int) -> tuple[TaskStateT, list[ImageArray]]:
+        """Read a row and decode its images."""
         example = self.source.read(index)
-        row = RowRef(self.config.data, index, example.digest)
-        state = replace(self.from_row(example.fields), row=row)
+        state = replace(self.from_row(example.fields), row=RowRef(self.config.data, index, example.digest))
         self._check_solution(state)
-        images = [letterbox(image, self.config.size) for image in example.images]
-        kept = self._kept_images
-        kept[row] = images
-        while len(kept) > IMAGES_KEPT:
-            kept.pop(next(iter(kept), row), None)
-        return state, images
+        return state, [letterbox(image, self.config.size) for image in example.images]
 
     def _check_solution(self, state: TaskStateT) -> None:
         """Raise `BadRow` unless a response with the correct answer is accepted and earns the full score."""
@@ -207,10 +206,6 @@ class DataTask(Task[TaskStateT, ActionT]):
                 f"no response can be correct: {short_repr(self.answer.format(action))} scores only {score:.3g}"
             )
 
-    @cached_property
-    def _kept_images(self) -> dict[RowRef, list[ImageArray]]:
-        return {}
-
     def row_images(self, state: TaskStateT) -> list[ImageArray]:
         """Images of the state's row in the order of `image_fields`: new uint8 arrays of shape (size, size, 3).
 
@@ -221,18 +216,16 @@ class DataTask(Task[TaskStateT, ActionT]):
         """
         if state.row is None:
             raise StateError(f"this state of {self.name} has no data row")
-        images = self._kept_images.get(state.row)
-        if images is None:
-            self.require_valid(state)
-            which = f"row {state.row.index} of {state.row.data}"
-            if state.row.index >= len(self.source):
-                raise StateError(f"{which} no longer exists")
-            try:
-                current, images = self._load(state.row.index)
-            except BadRow as error:
-                raise StateError(f"{which} is no longer valid: {error}") from None
-            if current.row != state.row:
-                raise StateError(f"{which} has changed since the question was created")
+        self.require_valid(state)
+        which = f"row {state.row.index} of {state.row.data}"
+        if state.row.index >= len(self.source):
+            raise StateError(f"{which} no longer exists")
+        try:
+            current, images = self._load(state.row.index)
+        except BadRow as error:
+            raise StateError(f"{which} is no longer valid: {error}") from None
+        if current.row != state.row:
+            raise StateError(f"{which} has changed since the question was created")
         return [image.copy() for image in images]
 
     # As every task --------------------------------------------------------------------------------------------------
