@@ -54,7 +54,6 @@ class Table(Sequence[DataRow]):
     Attributes:
         columns: Column names. JSON rows may have different keys; the columns come from the first rows.
         folder: Folder that image paths are relative to and must stay inside; None if paths are not allowed.
-        stem: Name of the file without its suffix, such as `test`; empty if the table was not read from a single file.
     """
 
     def __init__(
@@ -63,10 +62,9 @@ class Table(Sequence[DataRow]):
         rows: Sequence[Any],
         read: Callable[[Any], DataRow],
         folder: Path | None = None,
-        stem: str = "",
     ) -> None:
         """Make a table whose row at `index` is `read(rows[index])`."""
-        self.columns, self.folder, self.stem = columns, folder, stem
+        self.columns, self.folder = columns, folder
         self._rows, self._read = rows, read
 
     def __len__(self) -> int:
@@ -89,7 +87,7 @@ class Table(Sequence[DataRow]):
     def with_columns(self, added: tuple[str, ...], derive: Callable[[DataRow], dict[str, Any]]) -> Table:
         """Add columns computed from the others, such as an image path computed from an id; `derive` may raise."""
         columns = (*self.columns, *added)
-        return Table(columns, self, lambda row: ChainMap(derive(row), cast(Any, row)), self.folder, self.stem)
+        return Table(columns, self, lambda row: ChainMap(derive(row), cast(Any, row)), self.folder)
 
 
 class ArrowTable(Table):
@@ -230,8 +228,8 @@ def _open_files(files: list[Path], folder: Path) -> Table:
     else:
         with path.open("rb") as file:
             table = _parse_text(file.read(MAX_TEXT_BYTES + 1), path.suffix, str(path))
-    table.folder, table.stem = folder, path.stem if len(files) == 1 else ""
-    if table.stem == METADATA and "file_name" in table.columns and "image" not in table.columns:
+    table.folder = folder
+    if path.stem == METADATA and "file_name" in table.columns and "image" not in table.columns:
         return table.with_columns(("image",), lambda row: {"image": row.get("file_name")})
     return table
 

@@ -119,7 +119,7 @@ def open_nlvr2(data: str, split: str | None) -> Table:
     """Open a table; if it is an NLVR2 table in a local folder, add the paths of both images."""
     table = open_table(data, split)
     folder, columns = table.folder, set(table.columns)
-    if folder is None or not table.stem or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
+    if folder is None or not columns >= {"identifier", "sentence"} or columns.intersection(COLUMNS):
         return table
     return table.with_columns(COLUMNS, lambda row: _image_paths(row, folder))
 
