@@ -6,7 +6,6 @@ typing an answer or a whole response.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -27,8 +26,6 @@ from vlmgym.sandbox.drawing.canvas import Canvas, Colour, fit, text_width, write
 from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.drawing.encode import side_by_side
 from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
-
-_log = logging.getLogger("vlmgym")
 
 OFFSCREEN_DRIVERS = ("dummy", "offscreen")
 """SDL video drivers that draw off screen. Without a display, SDL falls back to the second."""
@@ -71,10 +68,10 @@ class Window:
     def show(self, image: ImageArray, fps: float) -> None:
         """Show an image, uint8 (height, width, 3), and wait so that at most `fps` images are shown per second.
 
-        Does nothing once the user has closed the window. Without a display, logs a warning and draws off screen.
+        Does nothing once the user has closed the window.
 
         Raises:
-            DisplayError: SDL cannot open a window.
+            DisplayError: No window can be opened.
         """
         if self.closed_by_user:
             return
@@ -104,31 +101,21 @@ class Window:
         pygame.display.quit()
 
     def _open(self, width: int, height: int) -> pygame.Surface:
-        try:
-            pygame.display.init()
-            surface = pygame.display.set_mode((width, height))
-        except pygame.error as error:
-            raise DisplayError(f"no window can be opened: {error}") from None
-        if self._surface is None and _is_offscreen():
-            _log.warning("%s; drawing off screen", NO_DISPLAY)
+        check_screen()
+        surface = pygame.display.set_mode((width, height))
         pygame.display.set_caption(self.title)
         return surface
 
 
 def check_screen() -> None:
-    """Raise `DisplayError` unless a window can be opened on a display."""
+    """Initialise the display; raise `DisplayError` if there is none, unless the user has set `SDL_VIDEODRIVER`."""
     try:
         pygame.display.init()
     except pygame.error as error:
         raise DisplayError(f"no window can be opened: {error}") from None
-    if _is_offscreen():
+    if pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER"):
         pygame.display.quit()
         raise DisplayError(NO_DISPLAY)
-
-
-def _is_offscreen() -> bool:
-    """Return True if SDL draws off screen although the user has not set `SDL_VIDEODRIVER`."""
-    return pygame.display.get_driver() in OFFSCREEN_DRIVERS and not os.environ.get("SDL_VIDEODRIVER")
 
 
 class PlayWindow(Window):
@@ -238,18 +225,35 @@ class Player:
         Returns:
             uint8 of shape (height, width, 3).
         """
-        episode = self.episode
         image = self.image()
         self.scale = magnification(image)
         if self.scale != 1:
             image = resize(image, round(image.shape[0] * self.scale), round(image.shape[1] * self.scale))
         height = max(image.shape[0], SHORTEST_PANEL)
-        panel = draw_panel(height, self.title, episode, self.last, self.model_prompt(), self.typed, self.ways())
         frame = np.empty((height, image.shape[1] + PANEL_WIDTH, 3), np.uint8)
         frame[:] = image[0, 0]  # surround small images with their page colour
         frame[: image.shape[0], : image.shape[1]] = image
-        frame[:, image.shape[1] :] = panel
+        frame[:, image.shape[1] :] = self.panel(height)
         return frame
+
+    def panel(self, height: int) -> ImageArray:
+        """Draw the panel, uint8 of shape (height, PANEL_WIDTH, 3)."""
+        episode = self.episode
+        canvas = Canvas(PANEL_WIDTH, height, _PAGE)
+        canvas.text(self.title, _MARGIN, 30, 12, _INK, align="left", max_width=_INNER)
+        outcomes = [f"{outcome.value} {count}" for outcome, count in episode.outcomes.items()]
+        counts = [f"seed {episode.seed}", f"turn {episode.turn}", f"score {episode.score:g}", *outcomes]
+        canvas.text("   ".join(counts), _MARGIN, 66, 9, _INK, align="left", max_width=_INNER)
+        _write(canvas, *last_turn(episode, self.last), 90, 190)
+        canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
+        bottom = height - 96
+        _write(canvas, self.model_prompt(), _INK, 230, bottom)
+        shown = f"{self.typed}_" if self.typed else "your answer"
+        while text_width(shown, 11) > _INNER:
+            shown = shown[1:]
+        canvas.text(shown, _MARGIN, bottom + 28, 11, _INK if self.typed else _FAINT, align="left")
+        canvas.text(self.ways(), _MARGIN, height - 26, 8.5, _FAINT, align="left", max_width=_INNER)
+        return canvas.pixels()
 
     def model_prompt(self) -> str:
         """Return the prompt that a model would get."""
@@ -289,46 +293,6 @@ def magnification(image: ImageArray) -> float:
     if longer > LARGEST_SHOWN:
         return float(LARGEST_SHOWN / longer)
     return float(max(1, SMALLEST_SHOWN // shorter))
-
-
-def draw_panel(
-    height: int,
-    title: str,
-    episode: Episode[Any, Any],
-    last: Scored[Any, Any] | None,
-    prompt: str,
-    typed: str,
-    keys: str,
-) -> ImageArray:
-    """Draw the panel.
-
-    Args:
-        height: Height in pixels.
-        title: First line.
-        episode: The episode played.
-        last: Result of the last turn; None before the first.
-        prompt: Prompt that a model would get.
-        typed: Text typed so far.
-        keys: Help on keys.
-
-    Returns:
-        uint8 of shape (height, PANEL_WIDTH, 3).
-    """
-    canvas = Canvas(PANEL_WIDTH, height, _PAGE)
-    canvas.text(title, _MARGIN, 30, 12, _INK, align="left", max_width=_INNER)
-    outcomes = [f"{outcome.value} {count}" for outcome, count in episode.outcomes.items()]
-    counts = [f"seed {episode.seed}", f"turn {episode.turn}", f"score {episode.score:g}", *outcomes]
-    canvas.text("   ".join(counts), _MARGIN, 66, 9, _INK, align="left", max_width=_INNER)
-    _write(canvas, *last_turn(episode, last), 90, 190)
-    canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
-    bottom = height - 96
-    _write(canvas, prompt, _INK, 230, bottom)
-    shown = f"{typed}_" if typed else "your answer"
-    while text_width(shown, 11) > _INNER:
-        shown = shown[1:]
-    canvas.text(shown, _MARGIN, bottom + 28, 11, _INK if typed else _FAINT, align="left")
-    canvas.text(keys, _MARGIN, height - 26, 8.5, _FAINT, align="left", max_width=_INNER)
-    return canvas.pixels()
 
 
 def _write(canvas: Canvas, text: str, colour: Colour, top: float, bottom: float) -> None:
