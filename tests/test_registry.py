@@ -140,7 +140,7 @@ not-an-id = tiny_games:Tiny
 FAILING_MODULES = {
     "def": "SyntaxError: invalid syntax (bad_0.py, line 1)",
     "raise RuntimeError('no\\ndevice')": "RuntimeError: no device",
-    "class Stop(BaseException): pass\nraise Stop": "Stop:",
+    "raise SystemExit('no licence')": "SystemExit: no licence",
 }
 
 

@@ -63,5 +63,3 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not UTF-8 text") from None
     except ValueError as error:  # TOMLDecodeError, or Python's ValueError for a number with thousands of digits
         raise UsageError(f"{path} is not valid TOML: {first_line(error)}") from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deeply") from None

@@ -84,10 +84,7 @@ def describe_exception(error: BaseException, own_paths: tuple[str, ...] = ()) ->
 
     Frames in files whose paths begin with one of `own_paths` are not named.
     """
-    try:
-        message = one_line(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
-    except Exception:
-        message = "its message cannot be formatted"
+    message = one_line(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

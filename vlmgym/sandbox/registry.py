@@ -207,9 +207,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
             raise UsageError("not a subclass of vlmgym's Game")
         if name != (actual := f"{loaded.name}-v{loaded.version}"):
             raise UsageError(f"its id is {actual}, not the name of the entry point")
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a package may raise anything, including SystemExit
+    except (Exception, SystemExit) as error:
         reason = one_line(f"{'' if isinstance(error, VlmgymError) else f'{type(error).__name__}: '}{error}")
         raise UsageError(f"failed to load the game {name!r} from {_sources()[name]}: {reason}") from error
     return loaded

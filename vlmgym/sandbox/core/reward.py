@@ -249,8 +249,6 @@ def _take_turn(
     if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
         raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
     total = weigh(config, outcome, [float(reward)], text)
-    if not math.isfinite(total):
-        raise VlmgymError(f"the reward must be a finite number, got {total} with a perception of {text.perception}")
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
     form, seen, predicted, _ = text

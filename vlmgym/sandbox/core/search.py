@@ -11,7 +11,7 @@ Plan = Sequence[tuple[NodeT, MoveT]]
 """Each node of a path except the last, with the move to make there."""
 
 MOST_NODES = 500_000
-"""Default limit on the number of nodes found by a search; see `shortest_path`."""
+"""Limit on the number of nodes found by a search; see `shortest_path`."""
 CACHED = 100_000
 """A cache with more nodes than this is emptied before the next plan is added."""
 
@@ -20,11 +20,10 @@ def shortest_path(
     start: NodeT,
     successors: Callable[[NodeT], Iterable[tuple[MoveT, NodeT]]],
     solved: Callable[[NodeT], bool],
-    most_nodes: int = MOST_NODES,
 ) -> Plan[NodeT, MoveT] | None:
     """Search breadth-first for a shortest path to a solved node; return None if none is found.
 
-    The search goes no deeper once it has found more than `most_nodes` nodes. If there are several shortest paths, the
+    The search goes no deeper once it has found more than `MOST_NODES` nodes. If there are several shortest paths, the
     first in the order of `successors` is returned. A search from a later node of this path therefore returns the rest
     of it.
     """
@@ -32,7 +31,7 @@ def shortest_path(
         return ()
     parents: dict[NodeT, tuple[NodeT, MoveT] | None] = {start: None}
     layer = [start]
-    while layer and len(parents) <= most_nodes:
+    while layer and len(parents) <= MOST_NODES:
         following = []
         for node in layer:
             for move, after in successors(node):

@@ -150,8 +150,6 @@ def truth_of(fields: DataRow, name: str) -> bool:
         return True
     if word in ("false", "0", "0.0"):
         return False
-    if word in ("-1", "-1.0"):
-        raise BadRow(f"{name} is {word}: the row is unlabelled")
     raise BadRow(f"{name} must be true or false, got {short_repr(value)}")
 
 
