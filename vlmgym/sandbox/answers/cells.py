@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Protocol
 
 from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
+from vlmgym.sandbox.drawing.board import BoardGeometry
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""
@@ -111,16 +111,6 @@ class Cells(Answer[tuple[int, ...]]):
         return format_cells(cell, self.origin)
 
 
-class Geometry(Protocol):
-    """Layout of a board in its image."""
-
-    def cell_at(self, x: int, y: int) -> Cell | None:
-        """Cell at a pixel; None if it is off the board."""
-
-    def cell_box(self, row: int, column: int) -> tuple[int, int, int, int]:
-        """Left, top, width and height of a cell in pixels."""
-
-
 class Clicks(Cells):
     """Points of the image to click on, `(x, y)`, from 0 to `SCALE` from the left and from the top.
 
@@ -130,7 +120,7 @@ class Clicks(Cells):
 
     names_points = True
 
-    def __init__(self, cells: Cells, geometry: Geometry, size: int) -> None:
+    def __init__(self, cells: Cells, geometry: BoardGeometry, size: int) -> None:
         """Create the kind of answer for a board whose image has `size` x `size` pixels."""
         noun = cells.noun.replace(" and of ", " and ")  # `Cells` writes "the coordinates of" before it
         super().__init__(cells.clicks, noun, cells.verbs)

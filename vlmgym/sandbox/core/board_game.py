@@ -253,9 +253,10 @@ class BoardGame(Game[StateT, ActionT]):
         return BoardGeometry.of(c.size, c.rows, c.columns, c.coordinates, self.joined)
 
     @property
-    def style(self) -> Any:
+    def style(self) -> BoardConfig:
         """How the board is drawn."""
-        return self.config
+        config: BoardConfig = self.config
+        return config
 
     @cached_property
     def painter(self) -> BoardPainter:

@@ -6,15 +6,18 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Canvas, FontName
+from vlmgym.sandbox.drawing.canvas import Canvas
 from vlmgym.sandbox.drawing.degrade import add_noise
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, Theme, ThemeName, blend
 from vlmgym.sandbox.drawing.relief import raise_figures
+
+if TYPE_CHECKING:
+    from vlmgym.sandbox.core.board_game import BoardConfig
 
 Grid = Sequence[Sequence[Hashable]]
 PaintCell = Callable[[Canvas, Hashable, float], None]
@@ -66,28 +69,12 @@ class BoardGeometry:
         return self.left + column * self.pitch, self.top + row * self.pitch, self.cell, self.cell
 
 
-class BoardStyle(Protocol):
-    """Config fields that the painter uses; `BoardConfig` documents them."""
-
-    size: int
-    rows: int
-    columns: int
-    coordinates: bool
-    origin: int
-    theme: ThemeName
-    font: FontName
-    relief: float
-    rotation: int
-    noise: float
-    clutter: int
-
-
 class BoardPainter:
     """Paints boards of one style, caching up to `CACHED_BYTES` of sprites."""
 
     def __init__(
         self,
-        style: BoardStyle,
+        style: BoardConfig,
         paint_cell: PaintCell,
         joined: bool = False,
         themes: Mapping[ThemeName, Theme] = THEMES,

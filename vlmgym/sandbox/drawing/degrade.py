@@ -7,13 +7,16 @@ NumPy's generator, and blurring sums whole numbers, which floats represent exact
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.drawing.canvas import Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+
+if TYPE_CHECKING:
+    from vlmgym.sandbox.core.config import DegradedConfig
 
 Pixels = NDArray[np.uint8]
 """An RGB image, uint8, shape (height, width, 3)."""
@@ -24,18 +27,7 @@ FRACTION_BITS = 8
 """Ends of strokes are in units of 1/256 pixel."""
 
 
-class Effects(Protocol):
-    """Config fields that this module uses; `DegradedConfig` documents them."""
-
-    blur: float
-    noise: float
-    contrast: float
-    clutter: int
-    scale: float
-    crop: float
-
-
-def degrade(image: Pixels, effects: Effects, seed: int, index: int = 0) -> Pixels:
+def degrade(image: Pixels, effects: DegradedConfig, seed: int, index: int = 0) -> Pixels:
     """Crop, clutter, change contrast, scale, blur and add noise, in this order.
 
     Args:
