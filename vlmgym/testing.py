@@ -70,12 +70,12 @@ def same_game_again(game: AnyGame) -> AnyGame:
     return type(game)(game.config)
 
 
-def walk(game: AnyGame, seed: int) -> Iterator[Any]:
-    """Yield the states of an episode of random legal moves."""
+def walk(game: AnyGame, seed: int, turns: int | None = None) -> Iterator[Any]:
+    """Yield the states of an episode of up to `turns` random legal moves, by default `TURNS`."""
     chooser, rng = np.random.default_rng([seed, 2]), np.random.default_rng(seed)
     state = game.start(rng)
     yield state
-    for _ in range(TURNS):
+    for _ in range(TURNS if turns is None else turns):
         if (action := choose(game, state, chooser)) is None:
             return
         state = game.step(state, action, rng).state
@@ -86,24 +86,6 @@ def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
     """Yield the states of one random episode per seed."""
     for seed in seeds:
         yield from walk(game, seed)
-
-
-def running_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
-    """Yield the states of one random episode per seed, except final ones."""
-    return (state for state in sample_states(game, seeds) if game.ended(state) is None)
-
-
-def find_final_state(game: AnyGame, seed: int) -> Any:
-    """Return a final state reached by random play, or None."""
-    chooser, rng = np.random.default_rng([seed, 3]), np.random.default_rng(seed)
-    state = game.start(rng)
-    for _ in range(MAX_TURNS_TO_END):
-        if game.ended(state) is not None:
-            return state
-        if (action := choose(game, state, chooser)) is None:
-            return None
-        state = game.step(state, action, rng).state
-    return None
 
 
 def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
@@ -424,7 +406,9 @@ def _check_type(method: str, value: object, *types: type[Any]) -> None:
 
 def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
     """Check that `step` accepts legal actions, and rejects all others with a reason, without using the generator."""
-    for state in running_states(game, seeds):
+    for state in sample_states(game, seeds):
+        if game.ended(state) is not None:
+            continue
         listed, legal = game.legal_actions(state), legal_actions(game, state)
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
         for action in legal[:ACTIONS]:
@@ -470,8 +454,8 @@ def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
             f"ended returns {reason!r}, but the legal actions are {legal}, in {game.to_json(state)}"
         )
     for seed in seeds:
-        end = find_final_state(game, seed)
-        if end is None:
+        *_, end = walk(game, seed, MAX_TURNS_TO_END)
+        if game.ended(end) is None:
             unreached.append(str(seed))
             continue
         text = game.to_json(end)
