@@ -256,7 +256,7 @@ def pieces(cells: int) -> tuple[Shape, ...]:
     grown: set[Shape] = {((0, 0),)}
     for _ in range(cells - 1):
         larger = {
-            _moved((*shape, (row + down, column + right)))
+            moved((*shape, (row + down, column + right)))
             for shape in grown
             for row, column in shape
             for down, right in ((0, 1), (1, 0), (0, -1), (-1, 0))
@@ -271,10 +271,11 @@ def rotation(shape: Shape, turns: int) -> Shape:
     """Rotate a shape clockwise by a number of quarter turns."""
     for _ in range(turns):
         shape = tuple((column, -row) for row, column in shape)
-    return _moved(shape)
+    return moved(shape)
 
 
-def _moved(shape: Shape) -> Shape:
+def moved(shape: Sequence[tuple[int, int]]) -> Shape:
+    """Sort cells, and move them so that the smallest row and column are 0."""
     top, left = min(row for row, _ in shape), min(column for _, column in shape)
     return tuple(sorted((row - top, column - left) for row, column in shape))
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
-from vlmgym.sandbox.answers.cells import Cell, format_cells
+from vlmgym.sandbox.answers.cells import format_cells
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
@@ -24,9 +24,8 @@ from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
+from vlmgym.sandbox.games.fallingblocks import Shape, height_of, moved, rotation, width_of
 
-Shape = tuple[Cell, ...]
-"""Sorted cells of a piece; the smallest row and column are 0."""
 Place = tuple[int, ...]
 """Row and column of the upper left corner of the rectangle around a piece; if pieces may be turned, also the number of
 clockwise quarter turns."""
@@ -170,7 +169,7 @@ class Packing(BoardGame[PackingState, Placing]):
             return None
         if c.turns:
             turns = rng.integers(4, size=c.pieces).tolist()
-            pieces = [turned(piece, turn) for piece, turn in zip(pieces, turns)]
+            pieces = [rotation(piece, turn) for piece, turn in zip(pieces, turns)]
         return PackingState(tuple(pieces), (None,) * c.pieces)
 
     def legal_actions(self, state: PackingState) -> tuple[Placing, ...]:
@@ -213,7 +212,7 @@ class Packing(BoardGame[PackingState, Placing]):
         for number, (shape, place) in enumerate(zip(state.pieces, state.places)):
             if place is not None:
                 row, column, *turns = place
-                _lay(grid, number, turned(shape, sum(turns)), row, column)
+                _lay(grid, number, rotation(shape, sum(turns)), row, column)
         return grid
 
     def describe(self, state: PackingState) -> str:
@@ -221,9 +220,9 @@ class Packing(BoardGame[PackingState, Placing]):
         lines = [super().describe(state)]
         for number, (shape, place) in enumerate(zip(state.pieces, state.places)):
             if place is None:
-                high, wide = (max(axis) + 1 for axis in zip(*shape))
                 rows = (
-                    "".join("x" if (row, column) in shape else "." for column in range(wide)) for row in range(high)
+                    "".join("x" if (row, column) in shape else "." for column in range(width_of(shape)))
+                    for row in range(height_of(shape))
                 )
                 lines.append(", ".join([ascii_uppercase[number], *rows]))
         return "\n".join(lines)
@@ -339,28 +338,13 @@ def _lay(grid: list[list[Any]], number: int, shape: Shape, row: int, column: int
 # Pieces ---------------------------------------------------------------------------------------------------------------
 
 
-def turned(shape: Shape, turns: int) -> Shape:
-    """Turn a shape clockwise by quarter turns."""
-    for _ in range(turns % 4):
-        high = max(row for row, _ in shape)
-        shape = tuple(sorted((column, high - row) for row, column in shape))
-    return shape
-
-
-def _union(masks: Sequence[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
-
-
 @lru_cache(maxsize=1024)
 def options(rows: int, columns: int, pieces: tuple[Shape, ...], turns: bool) -> Mapping[Placing, int]:
     """Return the cells that each placing inside the board covers, as a bit mask."""
     masks = {}
     for piece, shape in enumerate(pieces):
-        turned_shapes = [turned(shape, turn) for turn in range(4 if turns else 1)]
-        for row, column, (turn, cells) in product(range(rows), range(columns), enumerate(turned_shapes)):
+        rotated = [rotation(shape, turn) for turn in range(4 if turns else 1)]
+        for row, column, (turn, cells) in product(range(rows), range(columns), enumerate(rotated)):
             if all(row + r < rows and column + c < columns for r, c in cells):
                 action = (piece, row, column, *([turn] if turns else []))
                 masks[action] = sum(1 << (row + r) * columns + column + c for r, c in cells)
@@ -383,9 +367,7 @@ def cut(rows: int, columns: int, pieces: int, rng: np.random.Generator) -> list[
                 return None
             piece.append(beside[int(next(drawn) * len(beside))])
             free[piece[-1]] = False
-        cells = [divmod(cell, columns) for cell in piece]
-        top, left = (min(axis) for axis in zip(*cells))
-        shapes.append(tuple(sorted((row - top, column - left) for row, column in cells)))
+        shapes.append(moved([divmod(cell, columns) for cell in piece]))
         if max(map(max, shapes[-1])) >= WIDEST:
             return None
     return [shapes[i] for i in rng.permutation(pieces).tolist()]
