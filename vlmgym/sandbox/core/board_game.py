@@ -12,7 +12,6 @@ from itertools import chain, product
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmgym.errors import StateError, UsageError, describe_exception
 from vlmgym.sandbox.answers.base import ActionT
@@ -181,12 +180,14 @@ class BoardGame(Game[StateT, ActionT]):
         if columns != [c.columns] * c.rows:
             raise StateError(f"the board is not {c.rows} x {c.columns}")
 
-    def draw(self, state: StateT) -> NDArray[np.uint8]:
-        """Render the board as uint8 RGB of shape (size, size, 3)."""
-        return self.painter.paint(self.cells(state), _variation_seed(state))
+    def draw(self, state: StateT) -> ImageArray:
+        """Render the board with `draw_into` as uint8 RGB of shape (size, size, 3)."""
+        image: ImageArray = np.empty((self.config.size, self.config.size, 3), np.uint8)
+        self.draw_into(state, [image])
+        return image
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
-        """Redraw only the cells that differ from `shown`."""
+        """Draw the board; if `shown` is given, only the cells that differ from it."""
         variation_seed = _variation_seed(state)
         before = self.cells(shown) if shown is not None and _variation_seed(shown) == variation_seed else None
         self.painter.paint(self.cells(state), variation_seed, out[0], before)

@@ -8,14 +8,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
-from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
+from vlmgym.sandbox.drawing.board import BoardGeometry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.degrade import add_noise
 
@@ -154,16 +153,10 @@ class Nonogram(BoardGame[NonogramState, Cell]):
         board = BoardGeometry.of(c.size - room, c.rows, c.columns, c.coordinates, self.joined)
         return replace(board, left=board.left + room, top=board.top + room)
 
-    @cached_property
-    def painter(self) -> BoardPainter:
-        """Sprites and geometry; coordinates are drawn outside the numbers, not at the board."""
-        style = self.config.model_copy(update={"coordinates": False})
-        return BoardPainter(style, self.paint_cell, self.joined, self.themes, self.geometry)
-
-    def draw(self, state: NonogramState) -> NDArray[np.uint8]:
-        image = super().draw(state)
-        self._add_numbers(state, image)
-        return image
+    @property
+    def style(self) -> Any:
+        """How the board is drawn; coordinates are outside the numbers, not at the board."""
+        return self.config.model_copy(update={"coordinates": False})
 
     def draw_into(self, state: NonogramState, out: Sequence[ImageArray], shown: NonogramState | None = None) -> None:
         super().draw_into(state, out, shown)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, plain, unreadable
@@ -258,11 +257,6 @@ class Packing(BoardGame[PackingState, Placing]):
         return solve(c.rows, c.columns, pieces, c.turns, places)
 
     # Images ---------------------------------------------------------------------------------------------------------
-
-    def draw(self, state: PackingState) -> NDArray[np.uint8]:
-        image: ImageArray = np.empty(self.image_shapes[0], np.uint8)
-        self.draw_into(state, [image])
-        return image
 
     def draw_into(self, state: PackingState, out: Sequence[ImageArray], shown: PackingState | None = None) -> None:
         grid, tray, seed = self.cells(state), self._tray(state), state.variation_seed
