@@ -14,11 +14,11 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
-from vlmgym.sandbox.core.search import Plan, Planner, shortest_path
+from vlmgym.sandbox.core.game import NO_CHANCE, Infos, Metrics, Step
+from vlmgym.sandbox.core.search import Plan, Planner, distances, shortest_path
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
-from vlmgym.sandbox.drawing.shapes import Tint, paint_player, paint_wall, turned
+from vlmgym.sandbox.drawing.shapes import paint_player, paint_wall, turned
 
 Board = tuple[str, ...]
 
@@ -35,9 +35,6 @@ WORDS: Mapping[str, str] = {
 LEFT_BEHIND = {PLAYER: FLOOR, ON_TARGET: TARGET, BOX: FLOOR, STORED: TARGET}
 WITH_PLAYER = {FLOOR: PLAYER, TARGET: ON_TARGET}
 WITH_BOX = {FLOOR: BOX, TARGET: STORED}
-
-_NO_RNG = np.random.default_rng(0)
-"""For steps, which draw no random numbers."""
 
 PROMPT_V1 = """\
 The image shows a Sokoban room with {rows} rows and {columns} columns. {numbering} The player (blue) moves one cell \
@@ -188,7 +185,21 @@ class Sokoban(BoardGame[SokobanState, int]):
             raise StateError("the room has an opening in its outer walls")
 
     def paint_cell(self, canvas: Canvas, cell: str, angle: float) -> None:
-        paint_sokoban_cell(canvas, WORDS[cell], angle, self.tint)
+        side = canvas.width
+        middle, paper = side / 2, self.tint(PAPER)
+        if cell == WALL:
+            paint_wall(canvas, self.tint)
+        elif cell == ON_TARGET:
+            canvas.circle(middle, middle, side * 0.48, self.tint(RING))
+            canvas.circle(middle, middle, side * 0.41, paper)
+        elif cell in (TARGET, STORED):
+            canvas.circle(middle, middle, side * 0.3, self.tint(RING))
+            canvas.circle(middle, middle, side * 0.2, paper)
+            canvas.circle(middle, middle, side * 0.1, self.tint(RING))
+        if cell in WITH_BOX.values():
+            _paint_box(canvas, self.tint(STORED_COLOUR if cell == STORED else BOX_COLOUR), angle)
+        elif cell in WITH_PLAYER.values():
+            paint_player(canvas, self.tint, angle)
 
     def cell_words(self, cell: str) -> str:
         return WORDS[cell]
@@ -256,7 +267,7 @@ class Sokoban(BoardGame[SokobanState, int]):
         following: int | None = action
         while following is not None:
             box = neighbour(_player(state.board), following)
-            step = self.step(state, following, _NO_RNG)
+            step = self.step(state, following, NO_CHANCE)
             if step.info["pushed"]:
                 start, to = box, neighbour(box, following)
                 if pushes and pushes[-1][1:] == (following, box):
@@ -423,35 +434,15 @@ def _cells(mask: int) -> list[int]:
 
 
 # Drawing --------------------------------------------------------------------------------------------------------------
-#
-# Drawing of Sokoban cells.
 
 BOX_COLOUR: Colour = (190, 120, 52)
 STORED_COLOUR: Colour = (44, 148, 72)
 RING: Colour = (206, 44, 44)
+PAPER: Colour = (250, 246, 238)
+"""Colour within the rings of targets."""
 
 
-def paint_sokoban_cell(canvas: Canvas, words: str, angle: float, tint: Tint) -> None:
-    """Paint a cell given by words such as `box on target`; `angle` does not rotate walls."""
-    side = canvas.width
-    middle = side / 2
-    if words == "wall":
-        paint_wall(canvas, tint)
-        return
-    if words == "player on target":
-        canvas.circle(middle, middle, side * 0.48, tint(RING))
-        canvas.circle(middle, middle, side * 0.41, tint((250, 246, 238)))
-    elif words.endswith("target"):
-        canvas.circle(middle, middle, side * 0.3, tint(RING))
-        canvas.circle(middle, middle, side * 0.2, tint((250, 246, 238)))
-        canvas.circle(middle, middle, side * 0.1, tint(RING))
-    if words.startswith("box"):
-        _box(canvas, tint(STORED_COLOUR if words.endswith("target") else BOX_COLOUR), angle)
-    elif words.startswith("player"):
-        paint_player(canvas, tint, angle)
-
-
-def _box(canvas: Canvas, colour: Colour, angle: float) -> None:
+def _paint_box(canvas: Canvas, colour: Colour, angle: float) -> None:
     middle, dark = canvas.width / 2, blend(colour, BLACK, 0.35)
     half = canvas.width * 0.4
 
@@ -503,12 +494,8 @@ def solve(room: Room, columns: int) -> Plan[Node, int] | None:
 @lru_cache(maxsize=1024)
 def live_cells(floor: int, targets: int, columns: int) -> int:
     """Return the set of cells from which a single box can be pushed to a target, found by pulling boxes away."""
-    alive, frontier = targets, _cells(targets)
-    while frontier:
-        cell = frontier.pop()
-        for move in steps(columns):
-            to = cell + move
-            if floor >> to & 1 and floor >> to + move & 1 and not alive >> to & 1:
-                alive |= 1 << to
-                frontier.append(to)
-    return alive
+
+    def pulled(cell: int) -> Iterator[int]:
+        return (cell + move for move in steps(columns) if _free(floor, cell, move))
+
+    return sum(1 << cell for cell in distances(_cells(targets), pulled))
