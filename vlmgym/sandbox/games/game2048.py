@@ -170,11 +170,8 @@ class Game2048(BoardGame[State2048, int]):
         An edge is as heavy as its tiles' sum exceeds that of the opposite edge. This keeps large tiles together: over
         100 turns, scores are 0.97 of the oracle's, instead of 0.94 with ties broken at random.
         """
-        if self._reached_goal(state.board):
-            return None
-        rows, columns = _prospects(state.board), _prospects(zip(*state.board))
-        legal = {0: columns.to_start, 1: rows.to_end, 2: columns.to_end, 3: rows.to_start}
-        merges = {action: rows.merges if action % 2 else columns.merges for action in legal if legal[action]}
+        by_axis = _prospects(zip(*state.board)).merges, _prospects(state.board).merges
+        merges = {action: by_axis[action % 2] for action in self.legal_actions(state)}
         most = max(merges.values(), default=0)
         (top, *_, bottom), (left, *_, right) = (list(map(sum, lines)) for lines in (state.board, zip(*state.board)))
         weights = {0: top - bottom, 1: right - left, 2: bottom - top, 3: left - right}
