@@ -31,7 +31,7 @@ _NUMBERS = (0, *(2**power for power in range(1, 14)))
 
 
 def _effort_2048(game: Any, state: Any) -> int:
-    return game2048.search(state.board, game.config.four_probability, game.config.goal).nodes
+    return game2048.Search(state.board, game.config.four_probability, game.config.goal).nodes
 
 
 def _effort_shisensho(game: Any, state: Any) -> int:
@@ -42,8 +42,9 @@ def _effort_shisensho(game: Any, state: Any) -> int:
 
 
 def _effort_swap(game: Any, state: Any) -> int:
-    tiles = [tile for row in state.board for tile in row]
-    return swap.search(game.rules, tiles, game.config.kinds).nodes
+    """Return the number of cascades that the search simulates."""
+    swaps = len(game.legal_actions(state)) // 2  # each is listed in both orders
+    return swaps + min(swaps, swap.CANDIDATES) * swap.SAMPLES if swaps > 1 else 0
 
 
 def _tiles_and_empty(game: Any) -> Sequence[str]:

@@ -154,12 +154,12 @@ def reference_values(board: Board, four: float, depth: int) -> list[float]:
 def test_values_match_the_reference(exponents: list[int], four: float) -> None:
     tiles = [1 << e if e else 0 for e in exponents]
     board = tuple(tuple(tiles[i : i + 3]) for i in (0, 3, 6))
-    found = game2048.search(board, four, budget=1000)
+    found = game2048.Search(board, four, budget=1000)
     assert found.values == pytest.approx(reference_values(board, four, max(1, found.depth)), rel=1e-12)
     assert found.action == (None if max(found.values) < 0 else found.values.index(max(found.values)))
 
 
 def test_goal_within_reach_is_taken() -> None:
     board = ((2, 4, 2, 4), (16, 2, 8, 2), (16, 8, 2, 8), (2, 4, 0, 4))
-    assert game2048.search(board, goal=32).action in (0, 2)
-    assert game2048.search(board, goal=16).action is None
+    assert game2048.Search(board, goal=32).action in (0, 2)
+    assert game2048.Search(board, goal=16).action is None

@@ -137,7 +137,7 @@ class Game2048(BoardGame[State2048, int]):
         return None if _can_move(state.board) else "no move is left"
 
     def best_action(self, state: State2048) -> int | None:
-        return search(state.board, self.config.four_probability, self.config.goal).action
+        return Search(state.board, self.config.four_probability, self.config.goal).action
 
     def check_state(self, state: State2048) -> None:
         super().check_state(state)
@@ -327,43 +327,36 @@ _CELLS_PER_BLOCK = 1 << 16
 """Number of cells evaluated together; fits in a CPU cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """Result of a search."""
+class Search:
+    """A search for the best move on a board of tile values; reaching the tile `goal`, if given, wins.
 
-    action: int | None
-    """The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended."""
-    values: tuple[float, ...]
-    """Value of each of the four moves; -1 for a move that changes nothing."""
-    depth: int
-    """Search depth in moves."""
-    nodes: int
-    """Number of boards in the tree, counted after each move and after each new tile."""
+    Attributes:
+        values: Value of each of the four moves; -1 for a move that changes nothing.
+        depth: Search depth in moves.
+        nodes: Number of boards in the tree, counted after each move and after each new tile.
+    """
 
-
-def search(
-    board: Sequence[Sequence[int]], four_probability: float = 0.1, goal: int | None = None, budget: int = BUDGET
-) -> SearchResult:
-    """Find the best move on a board of tile values; reaching the tile `goal`, if given, wins."""
-    return _Tree(four_probability, goal, budget).search(board)
-
-
-class _Tree:
-    """A search: its parameters, and the depth and node count reached so far."""
-
-    def __init__(self, four_probability: float, goal: int | None, budget: int) -> None:
+    def __init__(
+        self,
+        board: Sequence[Sequence[int]],
+        four_probability: float = 0.1,
+        goal: int | None = None,
+        budget: int = BUDGET,
+    ) -> None:
         self._new_tiles = [(e, p) for e, p in ((1, 1 - four_probability), (2, four_probability)) if p > 0]
         self._goal = None if goal is None else goal.bit_length() - 1
         self._budget = budget
-        self._depth = self._nodes = 0
-
-    def search(self, board: Sequence[Sequence[int]]) -> SearchResult:
+        self.depth = self.nodes = 0
+        self.values: tuple[float, ...] = (-1.0,) * 4
         root = np.array([[max(0, tile.bit_length() - 1) for tile in row] for row in board], dtype=np.uint8)
-        if self._goal is not None and root.max() >= self._goal:
-            return SearchResult(None, (-1.0,) * 4, 0, 0)
-        values = tuple(self._own_turn(root[:, :, None], 1)[:, 0].tolist())
-        best = max(values)
-        return SearchResult(None if best < 0 else values.index(best), values, self._depth, self._nodes)
+        if self._goal is None or root.max() < self._goal:
+            self.values = tuple(self._own_turn(root[:, :, None], 1)[:, 0].tolist())
+
+    @property
+    def action(self) -> int | None:
+        """The best move (0 up, 1 right, 2 down, 3 left), or None if the game has ended."""
+        best = max(self.values)
+        return None if best < 0 else self.values.index(best)
 
     def _own_turn(self, boards: Boards, depth: int) -> Values:
         """Return the values of the four moves, shape (4, boards); -1 where a move changes nothing."""
@@ -376,8 +369,8 @@ class _Tree:
 
     def _after_move(self, boards: Boards, depth: int) -> Values:
         """Return the values of boards before a new tile appears, shape (boards,)."""
-        self._depth = max(self._depth, depth)
-        self._nodes += boards.shape[2]
+        self.depth = max(self.depth, depth)
+        self.nodes += boards.shape[2]
         children = np.count_nonzero(boards == 0) * len(self._new_tiles)
         deeper = depth < MAX_DEPTH and children * _EXPECTED_MOVES * boards[..., 0].size <= self._budget
         values = self._new_tile(boards, depth) if deeper else heuristic_values(boards)
@@ -395,7 +388,7 @@ class _Tree:
             child = np.arange(len(parent)) + i * len(parent)
             after[row, column, child] = exponent
             weights[child] = probability * share
-        self._nodes += after.shape[2]
+        self.nodes += after.shape[2]
         values = np.maximum(self._own_turn(after, depth + 1).max(axis=0), 0.0)
         means = np.bincount(np.tile(parent, len(self._new_tiles)), values * weights, boards.shape[2])
         return means.astype(np.float64, copy=False)

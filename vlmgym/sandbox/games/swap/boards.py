@@ -205,24 +205,15 @@ ROUNDS = 6
 """Maximum number of rounds per cascade."""
 
 
-class SearchResult(NamedTuple):
-    """Result of a search.
+def best_swap(rules: SwapRules, tiles: Tiles, kinds: int) -> int | None:
+    """Return the index of the best swap on a board without runs, or None if no swap is legal.
 
-    Attributes:
-        swap: Index of the best swap in `SwapRules.actions`; None if no swap is legal.
-        nodes: Number of simulated cascades.
+    Tiles are 0 to kinds - 1, and at most 255.
     """
-
-    swap: int | None
-    nodes: int
-
-
-def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
-    """Find the best swap on a board without runs; tiles are 0 to kinds - 1, and at most 255."""
     # Keep one of the two orders of each swap.
     swaps = [index for index in rules.legal_swaps(tiles) if rules.actions[index][:2] < rules.actions[index][2:]]
     if len(swaps) < 2:
-        return SearchResult(swaps[0] if swaps else None, 0)
+        return swaps[0] if swaps else None
     certain = {index: certain_points(rules, tiles, index) for index in swaps}
     candidates = sorted(swaps, key=lambda index: -certain[index])[:CANDIDATES]
     rng = np.random.default_rng(crc32(bytes(tiles)))
@@ -231,7 +222,7 @@ def search(rules: SwapRules, tiles: Tiles, kinds: int) -> SearchResult:
         return rng.integers(kinds, size=number).tolist()
 
     expected = {index: sum(_points(rules, tiles, index, new) for _ in range(SAMPLES)) for index in candidates}
-    return SearchResult(max(candidates, key=expected.__getitem__), len(swaps) + len(candidates) * SAMPLES)
+    return max(candidates, key=expected.__getitem__)
 
 
 def certain_points(rules: SwapRules, tiles: Tiles, index: int) -> int:

@@ -25,7 +25,7 @@ from vlmgym.sandbox.drawing.shapes import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, blank_tiles, certain_points, search
+from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, best_swap, blank_tiles, certain_points
 from vlmgym.sandbox.games.swap.lines import SearchedLine, search_line, search_lines
 
 Board = tuple[tuple[int, ...], ...]
@@ -177,7 +177,7 @@ class Swap(BoardGame[SwapState, Pair]):
 
     def best_action(self, state: SwapState) -> Pair | None:
         """Search for the swap with the highest expected score."""
-        swap = search(self.rules, _tiles(state.board), self.config.kinds).swap
+        swap = best_swap(self.rules, _tiles(state.board), self.config.kinds)
         return None if swap is None else self.rules.actions[swap]
 
     def is_as_good(self, state: SwapState, action: Pair, best: Pair) -> bool:
