@@ -1,8 +1,9 @@
-"""Drawing of scenes, random placement of objects, and the config fields of games with scenes."""
+"""Drawing of scenes, random placement of objects, and the base classes of games with scenes."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import islice
@@ -13,8 +14,11 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from vlmgym.errors import GenerationError
+from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.task import TaskConfig
+from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.perception import Perception
+from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
 from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.relief import light_scene
@@ -28,7 +32,20 @@ from vlmgym.sandbox.drawing.shapes import (
     unit_outline,
     widen,
 )
-from vlmgym.sandbox.games.scenes.scene import RADII, Kind, Scene, SceneObject, Selector, Size, Vocabulary
+from vlmgym.sandbox.games.scenes.scene import (
+    RADII,
+    SIZES,
+    Kind,
+    Scene,
+    SceneObject,
+    Selector,
+    Size,
+    Vocabulary,
+    compare_descriptions,
+    describe_scene,
+    object_descriptions,
+    split_sides,
+)
 
 RIM = 9
 """Width of the gap around each object, in thousandths of the image's side.
@@ -246,9 +263,7 @@ def _edge_distance(size: Size, visible: float, crop: float) -> int:
     return round(max(extent + MARGIN, 500 * crop + extent * (2 * visible - 1)))
 
 
-# Configuration --------------------------------------------------------------------------------------------------------
-#
-# Config fields shared by the games with generated scenes.
+# Games with generated scenes ------------------------------------------------------------------------------------------
 
 SceneConfigT = TypeVar("SceneConfigT", bound="SceneConfig")
 
@@ -331,3 +346,35 @@ class SceneConfig(TaskConfig):
                         objects[index] = moved
         wanted = f"{len(kinds)} objects with {self.visible:.0%} of each visible"
         raise GenerationError(f"found no layout of {wanted} in {MAX_ATTEMPTS} attempts")
+
+
+class SceneTask(Task[TaskStateT, ActionT]):
+    """A question about one generated scene, or about two, left and right."""
+
+    @abstractmethod
+    def scenes(self, state: TaskStateT) -> Sequence[Scene]:
+        """Scenes of the images, in order."""
+
+    def paint(self, state: TaskStateT) -> list[ImageArray]:
+        c = self.config
+        return [paint_scene(scene, c.size, c.similarity, c.theme) for scene in self.scenes(state)]
+
+    def describe(self, state: TaskStateT) -> str:
+        texts = [describe_scene(scene, self.config.crop) for scene in self.scenes(state)]
+        return texts[0] if len(texts) == 1 else "left:\n{}\nright:\n{}".format(*texts)
+
+    def perceive(self, state: TaskStateT, text: str) -> Perception:
+        """Score a description of the scenes with `compare_descriptions`."""
+        truths = [object_descriptions(scene, self.config.crop) for scene in self.scenes(state)]
+        if len(truths) == 1:
+            return compare_descriptions(truths, [text])
+        return compare_descriptions([*truths, ()], split_sides(text))
+
+    def scene_rules(self) -> str:
+        """Part of the prompt that explains scenes, after a space."""
+        vocabulary = self.config.vocabulary
+        return (
+            f" Each object is {' or '.join(SIZES)}. Its colour is one of {', '.join(vocabulary.colours)}. Its shape is "
+            f"one of {', '.join(vocabulary.shapes)}. Objects may be partly covered by others; count them too. "
+            "Left, right, above and below refer to the centres of objects."
+        )

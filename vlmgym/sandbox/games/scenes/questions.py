@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.games.scenes.placement import SceneConfig
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
     ATTRIBUTES,
     DIRECTIONS,
@@ -25,7 +25,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     random_disjoint_pair,
     random_distractors,
 )
-from vlmgym.sandbox.games.scenes.task import SceneTask
 from vlmgym.sandbox.games.vqa import QuestionState, QuestionTask
 
 

@@ -276,15 +276,6 @@ def split_sides(text: str) -> tuple[str, str, str]:
     return left, right, neither
 
 
-def scene_prompt(vocabulary: Vocabulary) -> str:
-    """Return the part of a prompt that explains generated scenes."""
-    return (
-        f"Each object is {' or '.join(SIZES)}. Its colour is one of {', '.join(vocabulary.colours)}. Its shape is one "
-        f"of {', '.join(vocabulary.shapes)}. Objects may be partly covered by others; count them too. "
-        "Left, right, above and below refer to the centres of objects."
-    )
-
-
 def parse_line(line: str) -> ObjectDescription | None:
     """Parse a lower-case line of a description; None if it is not in the documented format."""
     match = _LINE.fullmatch(" ".join(line.split()))

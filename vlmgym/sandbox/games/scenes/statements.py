@@ -10,7 +10,7 @@ import numpy as np
 
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.games.nlvr2 import StatementState, StatementTask
-from vlmgym.sandbox.games.scenes.placement import SceneConfig
+from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
     DIRECTIONS,
     LINE_FORMAT,
@@ -23,7 +23,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     random_disjoint_pair,
     random_distractors,
 )
-from vlmgym.sandbox.games.scenes.task import SceneTask
 
 # Statements -----------------------------------------------------------------------------------------------------------
 # A statement is generated first, a fair coin then decides whether it is true, and finally two matching scenes are
