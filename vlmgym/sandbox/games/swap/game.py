@@ -25,8 +25,17 @@ from vlmgym.sandbox.drawing.shapes import (
     paint_colour_shape,
     tile_kinds,
 )
-from vlmgym.sandbox.games.swap.boards import RUN, SwapRules, Tiles, best_swap, blank_tiles, certain_points
-from vlmgym.sandbox.games.swap.lines import SearchedLine, search_line, search_lines
+from vlmgym.sandbox.games.swap.boards import (
+    RUN,
+    SearchedLine,
+    SwapRules,
+    Tiles,
+    best_swap,
+    blank_tiles,
+    certain_points,
+    search_line,
+    search_lines,
+)
 
 Board = tuple[tuple[int, ...], ...]
 
