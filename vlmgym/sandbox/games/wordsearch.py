@@ -123,10 +123,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
             else:
                 return None
         other = "".join(word for word, _ in placed) + "AEIORSTLN"
-        board = tuple(
-            "".join(letters.get((row, column)) or pick(rng, other) for column in range(c.columns))
-            for row in range(c.rows)
-        )
+        board = self.in_rows("".join(letters.get(cell) or pick(rng, other) for cell in self.all_cells))
         if any(_occurrences(board, word) != 1 for word, _ in placed):
             return None
         return WordsearchState(board, tuple(sorted(placed)))
