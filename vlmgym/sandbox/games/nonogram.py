@@ -127,7 +127,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
         c, marks = self.config, {(FILLED, FILLED), (OPEN, FILLED), (OPEN, OPEN), (WRONG, OPEN)}
         if [*map(len, state.solution)] != [c.columns] * c.rows:
             raise StateError(f"the solution is not {c.rows} x {c.columns}")
-        if not {*zip("".join(state.board), "".join(state.solution))} <= marks or not any(map(str.strip, state.board)):
+        if not {*zip("".join(state.board), "".join(state.solution))} <= marks:
             raise StateError("a cell is filled or wrong against the solution")
 
     # Images and text -----------------------------------------------------------------------------------------------

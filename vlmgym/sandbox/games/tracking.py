@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -179,7 +180,7 @@ def _changed(path: Sequence[Frame]) -> int:
 def _steps(path: Sequence[Frame]) -> str:
     """Movement of ball 0 in words, such as `right, down`."""
     words = []
-    for (x0, y0), (x1, y1) in zip([frame[0] for frame in path], [frame[0] for frame in path[1:]]):
+    for (x0, y0), (x1, y1) in pairwise(frame[0] for frame in path):
         if abs(x1 - x0) >= abs(y1 - y0):
             words.append("right" if x1 > x0 else "left")
         else:

@@ -130,10 +130,8 @@ def clicked(state: FormsState, hit: Element | None) -> FormsState:
     if state.status == "dialog":
         return state if hit is None else replace(state, status="sent" if hit.what == "yes" else "form")
     opened = opened_list(state)
-    if opened is not None and (hit is None or hit.what != "option" or hit.field != opened):
-        return replace(state, focus=None)  # only closes the list
-    if hit is None:
-        return replace(state, focus=None)
+    if hit is None or (opened is not None and (hit.what, hit.field) != ("option", opened)):
+        return replace(state, focus=None)  # closes an open list
     if hit.what == "option":
         return replace(with_value(state, hit.field, hit.option), focus=None)
     if hit.what == "field":
