@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.calibration.marks import MARKS
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.drawing.degrade import resize
-from vlmgym.sandbox.games.canary import Canary
-from vlmgym.sandbox.games.rotation import Rotation
-from vlmgym.sandbox.games.tracking import RADIUS, Tracking
 
 SIDE = 16
 """Side of a resized crop in pixels."""
@@ -100,29 +98,16 @@ def picture_corners(game: AnyGame, rng: np.random.Generator) -> Crops:
 
 
 def labelled_parts(game: AnyGame, rng: np.random.Generator) -> Crops:
-    """Crop the marks in the last image of a random initial state; in canary, rotation and tracking, the numbers."""
+    """Crop the marks in the last image of a random initial state."""
     state = game.start(rng)
     c, image = game.config, game.images(state)[-1]
-    numbers: Mapping[str, tuple[float, float]] = {}
-    if isinstance(game, Rotation):
-        radius = c.size / 24
-        numbers = {str(number): game.label_at(number) for number in range(1, c.choices + 1)}
-    elif isinstance(game, Canary):
-        radius = c.size * c.height * 0.7
-        numbers = {str(state.digits[-1][-1]): (c.size / 2, c.size / 2)}
-    elif isinstance(game, Tracking):
-        unit = c.size / 1000
-        radius = RADIUS * unit
-        centres = zip(state.numbers, state.path[-1])
-        numbers = {str(number): (x * unit, y * unit) for number, (x, y) in centres}
-    else:
-        radius, numbers = game.marks(state)
+    radius, marks = MARKS[game.name](game, state)
     crops, zoom, half = [], c.scale / (1 - c.crop), c.size / 2
-    for x, y in numbers.values():  # in pixels before the image is cropped and scaled
+    for x, y in marks.values():  # in pixels before the image is cropped and scaled
         edges = [half + (at - half + reach) * zoom for at in (x, y) for reach in (-radius, radius)]
         left, right, top, bottom = (min(max(round(edge), 0), c.size) for edge in edges)
         crops.append(shrink([image[top : max(bottom, top + 1), left : max(right, left + 1)]]))
-    return np.concatenate(crops), [*numbers]
+    return np.concatenate(crops), [*marks]
 
 
 def _cells(game: AnyGame, cells: Sequence[Sequence[Hashable]], variation_seed: int) -> Crops:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,6 @@ from vlmgym.sandbox.answers.base import ActionT, Answer, plain
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.perception import Perception, compare_grids
-
-if TYPE_CHECKING:
-    from vlmgym.sandbox.drawing.canvas import Point
 
 StateT = TypeVar("StateT")
 T = TypeVar("T")
@@ -351,14 +348,6 @@ class Game(ABC, Generic[StateT, ActionT]):
         if state != shown:
             for target, image in zip(out, self.images(state), strict=True):
                 target[:] = image
-
-    def marks(self, state: StateT) -> tuple[float, Mapping[str, Point]]:
-        """Half the side and centres (x, y) of labelled squares of the last image, in pixels before degradation.
-
-        Calibration measures how well they can be read; their size must not depend on the reasoning level. Built-in
-        games without a board need this.
-        """
-        raise NotImplementedError
 
     @property
     def image_shapes(self) -> tuple[tuple[int, int, int], ...]:

@@ -186,11 +186,6 @@ def text_width(text: str, height: float) -> float:
     return _font(_font_size(height), "sans").size(text)[0] / SUPERSAMPLE
 
 
-def initial_at(text: str, x: float, height: float) -> float:
-    """Return the centre of the first letter of a line of text that is centred at `x`, in pixels."""
-    return x - (text_width(text, height) - text_width(text[0], height)) / 2
-
-
 def _font_size(capitals: float) -> int:
     return max(1, round(capitals * SUPERSAMPLE / CAPITALS))
 

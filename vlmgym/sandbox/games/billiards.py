@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -198,18 +198,18 @@ class Billiards(ChoiceTask[BilliardsState]):
     def paint(self, state: BilliardsState) -> list[ImageArray]:
         c = self.config
         felt, wood = FELTS[state.look % len(FELTS)], WOODS[state.look // len(FELTS) % len(WOODS)]
-        canvas, unit = Canvas(c.size, c.size, blend(felt, (206, 200, 190), 0.86)), self._unit
+        canvas, unit = Canvas(c.size, c.size, blend(felt, (206, 200, 190), 0.86)), self.unit
         self._paint_table(canvas, felt, wood)
         for number, pocket in enumerate(state.pockets):
             is_target = state.kind == "shot" and number == state.target
-            x, y = self._at(pocket)
+            x, y = self.at(pocket)
             canvas.circle(x, y, unit * 0.78, TARGET if is_target else blend(wood, BLACK, 0.5))
             canvas.circle(x, y, unit * POCKET / PARTS, HOLE)
             if state.kind == "pocket":
                 canvas.text(str(number + 1), x, y, unit * c.number_size, WHITE)
         for number, arrow in enumerate(state.arrows):
             self._paint_arrow(canvas, state.ball, arrow, str(number + 1) if state.kind == "shot" else "")
-        x, y = self._at(state.ball)
+        x, y = self.at(state.ball)
         for shift, radius, colour in (
             (0.1, 0.5, blend(felt, BLACK, 0.45)),
             (0, 0.5, blend(BALL, BLACK, 0.3)),
@@ -220,8 +220,8 @@ class Billiards(ChoiceTask[BilliardsState]):
         return [canvas.pixels()]
 
     def _paint_table(self, canvas: Canvas, felt: Colour, wood: Colour) -> None:
-        c, unit = self.config, self._unit
-        left, top = self._at((0, 0))
+        c, unit = self.config, self.unit
+        left, top = self.at((0, 0))
         for reach, colour, radius in (
             (1.5, blend(wood, BLACK, 0.4), 0.9),
             (1.42, wood, 0.85),
@@ -235,7 +235,7 @@ class Billiards(ChoiceTask[BilliardsState]):
         canvas.rectangle(left + thin, top + thin, WIDTH * unit - 2 * thin, HEIGHT * unit - 2 * thin, felt)
         for axis, side in enumerate(SIZE):
             for number in range(1, side):
-                ends = [self._at((number, end) if axis == 0 else (end, number)) for end in (0, SIZE[1 - axis])]
+                ends = [self.at((number, end) if axis == 0 else (end, number)) for end in (0, SIZE[1 - axis])]
                 if c.grid:
                     canvas.line(ends[0], ends[1], max(1.0, unit / 24), blend(felt, WHITE, c.grid))
                 for end, sign in zip(ends, (-1, 1)):
@@ -246,39 +246,32 @@ class Billiards(ChoiceTask[BilliardsState]):
                         canvas.circle(x, y, unit * 0.09, blend(wood, WHITE, 0.7))
 
     def _paint_arrow(self, canvas: Canvas, ball: Spot, arrow: Spot, number: str) -> None:
-        unit, length = self._unit, math.hypot(*arrow)
-        (x, y), (tip_x, tip_y) = self._at(ball), self._at((ball[0] + arrow[0], ball[1] + arrow[1]))
+        unit, length = self.unit, math.hypot(*arrow)
+        (x, y), (tip_x, tip_y) = self.at(ball), self.at((ball[0] + arrow[0], ball[1] + arrow[1]))
         dx, dy = arrow[0] / length * unit, arrow[1] / length * unit
         base = tip_x - 0.6 * dx, tip_y - 0.6 * dy
         canvas.line((x, y), base, unit * 0.12, ARROW)
         canvas.polygon([(tip_x, tip_y), *((base[0] - s * dy, base[1] + s * dx) for s in (-0.24, 0.24))], ARROW)
         if number:
-            x, y = self._label_at(ball, arrow)
+            x, y = self.label_at(ball, arrow)
             canvas.circle(x, y, unit * 0.45, HOLE)
             canvas.text(number, x, y, unit * self.config.number_size, WHITE)
 
-    def _label_at(self, ball: Spot, arrow: Spot) -> Point:
+    def label_at(self, ball: Spot, arrow: Spot) -> Point:
         """Middle of the number of an arrow, beyond its tip, in pixels."""
-        x, y = self._at((ball[0] + arrow[0], ball[1] + arrow[1]))
-        beyond = 0.6 * self._unit / math.hypot(*arrow)
+        x, y = self.at((ball[0] + arrow[0], ball[1] + arrow[1]))
+        beyond = 0.6 * self.unit / math.hypot(*arrow)
         return x + arrow[0] * beyond, y + arrow[1] * beyond
 
     @property
-    def _unit(self) -> float:
+    def unit(self) -> float:
         """Unit of the table in pixels."""
         return float(self.config.size / (WIDTH + 3.2))
 
-    def _at(self, spot: Spot) -> Point:
-        unit, middle = self._unit, self.config.size / 2
+    def at(self, spot: Spot) -> Point:
+        """Place of a spot in pixels."""
+        unit, middle = self.unit, self.config.size / 2
         return middle + (spot[0] - WIDTH / 2) * unit, middle + (spot[1] - HEIGHT / 2) * unit
-
-    def marks(self, state: BilliardsState) -> tuple[float, Mapping[str, Point]]:
-        """Numbers of the pockets or of the arrows; see `Game.marks`."""
-        if state.kind == "pocket":
-            middles = [self._at(pocket) for pocket in state.pockets]
-        else:
-            middles = [self._label_at(state.ball, arrow) for arrow in state.arrows]
-        return self._unit * 0.4, {str(number): middle for number, middle in enumerate(middles, 1)}
 
 
 # Geometry -------------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ class Blocks(ChoiceTask[BlocksState]):
         size = self.config.size
         wall, floor = ROOMS[state.look // len(PAINTS)]
         canvas = Canvas(size, size, wall)
-        (x, y), edge = self._layout
+        (x, y), edge = self.layout
         outline = blend(floor, BLACK, 0.35) if sum(floor) > 400 else blend(floor, BLACK, 0.5)
         paint_faces(canvas, list(self._floor(floor, wall)), x, y, edge, outline)
         paint_faces(canvas, list(self._cubes(state)), x, y, edge, (34, 36, 44))
@@ -153,7 +153,7 @@ class Blocks(ChoiceTask[BlocksState]):
         return [canvas.pixels()]
 
     @property
-    def _layout(self) -> tuple[Point, float]:
+    def layout(self) -> tuple[Point, float]:
         """Pixels of the back corner of the floor, and the edge of a cube in pixels."""
         c = self.config
         wide, high = (c.rows + c.columns) * 0.866, (c.rows + c.columns) / 2 + c.height
@@ -197,15 +197,6 @@ class Blocks(ChoiceTask[BlocksState]):
         paint = PAINTS[(first + number[self.config.colouring]) % len(PAINTS)]
         strength = self.config.shading
         return blend(paint, WHITE, 0.45 * strength), paint, blend(paint, BLACK, 0.4 * strength)
-
-    def marks(self, state: BlocksState) -> tuple[float, Mapping[str, Point]]:
-        """Sides of the upper cube of the highest column, of those that nothing hides; see `Game.marks`."""
-        (x, y), edge = self._layout
-        columns = [(h, r + c, r, c) for r, line in enumerate(state.heights) for c, h in enumerate(line)]
-        height, _, row, column = max(columns)
-        faces = zip(("top", "left", "right"), cube_faces(column, row, height - 1))
-        middles = {name: tuple(sum(axis) / 4 for axis in zip(*face)) for name, face in faces}
-        return self.config.size / 50, {name: (x + edge * px, y + edge * py) for name, (px, py) in middles.items()}
 
 
 def solve(kind: Kind, heights: Heights) -> int:

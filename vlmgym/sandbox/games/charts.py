@@ -14,7 +14,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
 from vlmgym.sandbox.games.scenes.scene import pick
 
@@ -131,7 +131,7 @@ class Charts(LineTask[ChartsState]):
         canvas = self.canvas(look.page)
         painters = (self._paint_bars, self._paint_line, self._paint_pie, self._paint_dials)
         painters[CHARTS.index(state.chart)](canvas, look, state)
-        for name, (x, y) in _name_places(state).items():
+        for name, (x, y) in name_places(state).items():
             canvas.text(name, x, y, TEXT * self.config.text, look.ink)
         return [canvas.pixels()]
 
@@ -174,7 +174,7 @@ class Charts(LineTask[ChartsState]):
             start += value
         for share in np.cumsum(state.values).tolist():
             canvas.line((x, y), _spoke(x, y, share / 100, 0, PIE)[1], 5, look.page)
-        for (name_x, name_y), colour in zip(_name_places(state).values(), _slices(look)):
+        for (name_x, name_y), colour in zip(name_places(state).values(), _slices(look)):
             canvas.rectangle(name_x - 105, name_y - 20, 40, 40, colour, 8)
 
     def _paint_dials(self, canvas: Canvas, look: Look, state: ChartsState) -> None:
@@ -194,27 +194,19 @@ class Charts(LineTask[ChartsState]):
             canvas.line(*_spoke(x, y, _turn(value), -18, DIAL - 20), 7, colour)
             canvas.circle(x, y, 13, colour)
 
-    def marks(self, state: ChartsState) -> tuple[float, Mapping[str, Point]]:
-        unit = self.config.size / 1000
-        places = {name: (x * unit, y * unit) for name, (x, y) in _name_places(state).items()}
-        height = TEXT * self.config.text * unit
-        letters = {f"{name[0]} {state.look}": (initial_at(name, x, height), y) for name, (x, y) in places.items()}
-        return MARK * unit, letters
-
 
 LABELLED = 20
 """Minimum distance of the labels on a scale."""
 TEXT = 22.5
 """Cap height of names and numbers in thousandths of the image's side, as all lengths below."""
-MARK = 20
-"""Half the side of a letter's surroundings."""
 LEFT, RIGHT, ABOVE, BASE = 125, 955, 70, 880
 """Edges of bar and line charts."""
 PIE, PIE_MIDDLE = 320, 410
 DIAL = 108
 
 
-def _name_places(state: ChartsState) -> dict[str, Point]:
+def name_places(state: ChartsState) -> dict[str, Point]:
+    """Return the middle of each name."""
     count = len(state.values)
     places: list[Point]
     if state.chart == "pie":

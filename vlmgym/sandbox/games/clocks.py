@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -140,7 +140,7 @@ class Clocks(LineTask[ClocksState]):
         canvas = Canvas(size, size, WALL)
         for stripe in range(0, size, max(4, size // 12)):  # wallpaper
             canvas.rectangle(0, stripe, size, max(2, size // 24), STRIPE)
-        for index, (x, y, radius) in enumerate(_layout(len(state.times), size)):
+        for index, (x, y, radius) in enumerate(layout(len(state.times), size)):
             self._paint_clock(canvas, state, index, x, y, radius)
         return [canvas.pixels()]
 
@@ -169,7 +169,7 @@ class Clocks(LineTask[ClocksState]):
         _hand(canvas, x, y, time / HALF_DAY, 0.5 * radius, 0.075 * radius, hand)
         _hand(canvas, x, y, time % 60 / 60, 0.78 * radius, 0.045 * radius, hand)
         canvas.circle(x, y, 0.06 * radius, look.accents[0])
-        unit, (left, top) = self.config.size / 1000, _plate(x, y, radius)
+        unit, (left, top) = self.config.size / 1000, plate_at(x, y, radius)
         paint_plate(
             canvas, state.names[index], left, top, 90 * unit, 52 * unit, 28 * self.config.text * unit, 10 * unit
         )
@@ -178,10 +178,6 @@ class Clocks(LineTask[ClocksState]):
     def _numbered(self) -> range:
         """Hours with numerals."""
         return {"none": range(0), "quarters": range(0, 12, 3)}.get(self.config.numerals, range(12))
-
-    def marks(self, state: ClocksState) -> tuple[float, Mapping[str, Point]]:
-        places = [_plate(*clock) for clock in _layout(len(state.times), self.config.size)]
-        return 0.026 * self.config.size, dict(zip(state.names, places))
 
 
 LETTERS = "ABCDEFGH"
@@ -226,7 +222,7 @@ def _relative(shift: int, sign: int) -> str:
     return f"{shift} minutes {'after' if sign > 0 else 'before'} " if shift else ""
 
 
-def _layout(count: int, size: int) -> list[tuple[float, float, float]]:
+def layout(count: int, size: int) -> list[tuple[float, float, float]]:
     """Return centre and radius of each clock in pixels."""
     if count == 1:
         return [(0.5 * size, 0.46 * size, 0.38 * size)]
@@ -236,7 +232,7 @@ def _layout(count: int, size: int) -> list[tuple[float, float, float]]:
     return [(x * size, y * size, 0.185 * size) for x, y in places[:count]]
 
 
-def _plate(x: float, y: float, radius: float) -> Point:
+def plate_at(x: float, y: float, radius: float) -> Point:
     """Return the centre of the plate with the letter below a clock, a whole pixel."""
     return round(x), round(y + 1.2 * radius)
 

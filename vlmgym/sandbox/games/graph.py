@@ -183,10 +183,6 @@ class Graph(LineTask[GraphState]):
             canvas.text(LETTERS[node], x, y, TEXT * self.config.text, INK)
         return [canvas.pixels()]
 
-    def marks(self, state: GraphState) -> tuple[float, Mapping[str, Point]]:
-        unit = self.config.size / 1000
-        return RADIUS * 0.7 * unit, {LETTERS[node]: (x * unit, y * unit) for node, (x, y) in enumerate(state.places)}
-
 
 # Layout ---------------------------------------------------------------------------------------------------------------
 #

@@ -16,7 +16,7 @@ from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.drawing.shapes import paint_plate, whole_pixel
+from vlmgym.sandbox.drawing.shapes import paint_plate
 from vlmgym.sandbox.games.scenes.scene import pick
 
 NAMES = ("black", "blue", "red", "green", "yellow")
@@ -148,7 +148,7 @@ class Grids(LineTask[GridsState]):
                 canvas.text("?", RIGHT + BOX / 2, middle, 90, look.ink)
             else:
                 self._paint_grid(canvas, output, RIGHT, y, look.faint)
-            paint_plate(canvas, LABELS[row], *_label(row), 64, 64, TEXT * self.config.text, 32)
+            paint_plate(canvas, LABELS[row], *label_at(row), 64, 64, TEXT * self.config.text, 32)
         return [canvas.pixels()]
 
     def _paint_grid(self, canvas: Canvas, grid: Grid, left: float, top: float, lines: Colour) -> None:
@@ -159,17 +159,14 @@ class Grids(LineTask[GridsState]):
                 x, y = left + column * cell + line, top + row * cell + line
                 canvas.rectangle(x, y, cell - line, cell - line, COLOURS[value])
 
-    def marks(self, state: GridsState) -> tuple[float, Mapping[str, Point]]:
-        unit = self.config.size / 1000
-        return 0.022 * self.config.size, {label: whole_pixel(*_label(row), unit) for row, label in enumerate(LABELS)}
-
 
 LABELS = ("1", "2", "3", "4")
 BOX, GAP, ABOVE, LEFT, RIGHT, TEXT = 205, 30, 46, 200, 590, 30
 """Lengths in thousandths of the image's side: side of a grid, gaps, position of the grids, cap height of labels."""
 
 
-def _label(row: int) -> Point:
+def label_at(row: int) -> Point:
+    """Return the middle of the plate of a row."""
     return 110, ABOVE + row * (BOX + GAP) + BOX / 2
 
 

@@ -13,7 +13,7 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline, whole_pixel
+from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline
 from vlmgym.sandbox.games.scenes.scene import pick
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
@@ -149,17 +149,11 @@ class Matrices(ChoiceTask[MatricesState]):
                 canvas.text("?", x, y, CELL * 0.4, look.ink)
         canvas.rectangle(40, SPLIT, 920, 3, look.faint)
         for number, cell in enumerate(state.options, 1):
-            x, y = _choice_place(number, len(state.options))
+            x, y = choice_at(number, len(state.options))
             _paint_frame(canvas, x, y, look.faint, look.panel)
             _paint_figures(canvas, cell, x, y, look.accents)
             paint_plate(canvas, str(number), x - CELL / 2 - 18, y, 40, 56, LABEL * self.config.text, 10)
         return [canvas.pixels()]
-
-    def marks(self, state: MatricesState) -> tuple[float, Mapping[str, Point]]:
-        size, count = self.config.size, self.config.choices
-        places = enumerate((_choice_place(number, count) for number in range(1, count + 1)), 1)
-        labels = {str(number): whole_pixel(x - CELL / 2 - 18, y, size / 1000) for number, (x, y) in places}
-        return 0.019 * size, labels
 
 
 RULE_WORDS = {
@@ -189,7 +183,8 @@ def _place(index: int) -> Point:
     return 500 + (column - 1) * (CELL + 8), 135 + row * (CELL + 8)
 
 
-def _choice_place(number: int, count: int) -> Point:
+def choice_at(number: int, count: int) -> Point:
+    """Return the middle of one of `count` choices."""
     across = min(4, -(-count // 2)) if count > 4 else count
     row, column = divmod(number - 1, across)
     inside = min(across, count - row * across)

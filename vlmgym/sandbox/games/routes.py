@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Literal
@@ -15,7 +14,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, initial_at, text_width
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, text_width
 from vlmgym.sandbox.games.scenes.scene import NUMBERS, pick
 
 PLACES = (
@@ -160,7 +159,8 @@ class Routes(LineTask[RoutesState]):
 
     # Drawing --------------------------------------------------------------------------------------------------------
 
-    def _point(self, state: RoutesState, cell: Cell) -> Point:
+    def crossing_at(self, state: RoutesState, cell: Cell) -> Point:
+        """Place of a crossing in thousandths of the image's side."""
         streets = self.config.streets
         (row, column), (x, y) = cell, state.shifts[cell[0] * streets + cell[1]]
         pitch = (1000 - 2 * BORDER) / (streets - 1)
@@ -168,7 +168,7 @@ class Routes(LineTask[RoutesState]):
 
     def paint(self, state: RoutesState) -> list[ImageArray]:
         canvas, count = self.canvas(LAND), self.config.streets
-        corners = {cell: self._point(state, cell) for cell in product(range(count), range(count))}
+        corners = {cell: self.crossing_at(state, cell) for cell in product(range(count), range(count))}
         for index, block in enumerate(state.blocks):
             row, column = divmod(index, count - 1)
             around = [corners[row + dr, column + dc] for dr, dc in ((0, 0), (0, 1), (1, 1), (1, 0))]
@@ -191,11 +191,6 @@ class Routes(LineTask[RoutesState]):
         for name, cell in state.places:
             _paint_place(canvas, name, *corners[cell], TEXT * self.config.text)
         return [canvas.pixels()]
-
-    def marks(self, state: RoutesState) -> tuple[float, Mapping[str, Point]]:
-        unit, places = self.config.size / 1000, [(name, self._point(state, cell)) for name, cell in state.places]
-        height = TEXT * self.config.text * unit
-        return 18 * unit, {name[0]: (initial_at(name, x * unit, height), (y - 34) * unit) for name, (x, y) in places}
 
 
 def _paint_houses(canvas: Canvas, around: list[Point], index: int) -> None:

@@ -17,7 +17,6 @@ from vlmgym.sandbox.answers.choice import Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
 from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.core.search import distances
-from vlmgym.sandbox.drawing.canvas import Point
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.corridors.view import FAR, MATERIALS, View, walls_of
 from vlmgym.sandbox.games.maze import Openings, carve
@@ -241,11 +240,6 @@ class Corridors(Game[CorridorsState, int]):
         if self.config.is_degraded:
             seed = zlib.crc32(repr((state.areas, state.player, state.heading)).encode())
             out[0][:] = degrade(out[0], self.config, seed)
-
-    def marks(self, state: CorridorsState) -> tuple[float, Mapping[str, Point]]:
-        """Wall on the left at the start; see `Game.marks`."""
-        size = self.config.size
-        return size * 0.09, {self._seen(state)[0][0]: (size * 0.1, size / 2)}
 
     @cached_property
     def _view(self) -> View:

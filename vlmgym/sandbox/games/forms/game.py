@@ -15,14 +15,12 @@ from vlmgym.sandbox.answers.cells import SCALE, format_cells
 from vlmgym.sandbox.answers.line import Line, LineSpace
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
-from vlmgym.sandbox.drawing.canvas import Point, text_width
+from vlmgym.sandbox.drawing.canvas import Point
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.palette import LookName
 from vlmgym.sandbox.games.forms.screen import (
     EMPTY,
     FIELDS,
-    LABEL,
-    TEXT,
     Element,
     FormsState,
     Kind,
@@ -30,7 +28,6 @@ from vlmgym.sandbox.games.forms.screen import (
     elements,
     opened_list,
     paint,
-    row_at,
     with_value,
 )
 from vlmgym.sandbox.games.scenes.scene import pick
@@ -273,11 +270,3 @@ class Forms(Game[FormsState, str]):
     def draw(self, state: FormsState) -> ImageArray:
         image = paint(state, self.config.size, self.config.text)
         return degrade(image, self.config, state.variation_seed)
-
-    def marks(self, state: FormsState) -> tuple[float, Mapping[str, Point]]:
-        """Half the side and centres of the first letters of labels, in pixels; see `Game.marks`."""
-        unit, height = self.config.size / SCALE, TEXT * self.config.text * self.config.size / SCALE
-        return 20 * unit, {
-            f"{label[0]} {state.look}": (LABEL * unit + text_width(label[0], height) / 2, row_at(index) * unit)
-            for index, label in enumerate(state.labels)
-        }
