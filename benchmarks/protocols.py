@@ -34,7 +34,7 @@ from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Outcome
-from vlmgym.sandbox.games.shisensho.boards import best_move
+from vlmgym.sandbox.games.shisensho.boards import Solver
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
 from vlmgym.sandbox.registry import BUILT_IN
 from vlmgym.statistics import mean_and_stderr
@@ -78,8 +78,7 @@ class BoundedOracle(StatePolicy):
 
     def respond(self, game: Game[Any, Any], state: ShisenShoState, rng: np.random.Generator) -> str:
         """Return a response that is only an answer, without perception or reasoning."""
-        pair = best_move(state.board, game.config.turns, self.nodes)
-        assert pair is not None, "the episode has not ended"
+        pair = next(Solver(state.board, game.config.turns, self.nodes).moves())
         return answer_only(game.answer.format(pair))
 
 

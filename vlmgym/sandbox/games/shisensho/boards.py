@@ -301,11 +301,6 @@ NODE_BUDGET = 10_000
 """Maximum number of nodes per search. A move takes two searches if the first cannot clear the board."""
 
 
-def best_move(board: Board, turns: int, budget: int = NODE_BUDGET) -> Pair | None:
-    """Return the first move of `Solver.moves`, or None if no pair can be connected."""
-    return next(Solver(board, turns, budget).moves(), None)
-
-
 def plan(board: Board, turns: int) -> list[tuple[Board, Pair]]:
     """Return the moves of `Solver.moves`, each with the board on which it is played.
 
