@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt
 
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces, project
@@ -217,7 +217,7 @@ def make_heights(rows: int, columns: int, highest: int, rng: np.random.Generator
         for heights[row][column] in range(highest + 1):
             if visible_halves(heights, row, column):
                 clear.append(heights[row][column])
-        heights[row][column] = clear[int(rng.integers(len(clear)))]
+        heights[row][column] = pick(rng, clear)
     heights[0][0] = heights[0][0] or highest
     return tuple(map(tuple, heights))
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray, retry
+from vlmgym.sandbox.core.game import ImageArray, pick, retry
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
-from vlmgym.sandbox.games.scenes.scene import pick
 
 Chart = Literal["bar", "line", "pie", "dial"]
 CHARTS: tuple[Chart, ...] = ("bar", "line", "pie", "dial")

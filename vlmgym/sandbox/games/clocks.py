@@ -12,12 +12,11 @@ import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig, normalised
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
 from vlmgym.sandbox.drawing.shapes import paint_plate
-from vlmgym.sandbox.games.scenes.scene import pick
 
 Face = Literal["round", "square", "rim"]
 FACES: tuple[Face, ...] = ("round", "square", "rim")

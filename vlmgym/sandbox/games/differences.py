@@ -14,12 +14,11 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
+from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, blend
 from vlmgym.sandbox.drawing.shapes import turned
-from vlmgym.sandbox.games.scenes.scene import pick
 
 CURTAINS: Mapping[str, Colour | None] = {
     "bare": None,

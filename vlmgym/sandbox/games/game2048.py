@@ -16,7 +16,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 
 Line = tuple[int, ...]
@@ -203,7 +203,7 @@ class Game2048(BoardGame[State2048, int]):
     def _spawn(self, board: Board, rng: np.random.Generator) -> Board:
         """Add a new tile in a random empty cell; after a legal move, there is at least one."""
         empty = find_cells(board, (0,))
-        cell = empty[int(rng.integers(len(empty)))]
+        cell = pick(rng, empty)
         return with_cell(board, cell, (4 if rng.random() < self.config.four_probability else 2,))
 
 

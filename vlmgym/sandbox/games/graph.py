@@ -13,11 +13,10 @@ import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
-from vlmgym.sandbox.games.scenes.scene import pick
 
 LETTERS = "ABCDEFGHJKLM"
 LOOK_NAMES: tuple[LookName, ...] = ("paper", "slate", "blueprint")

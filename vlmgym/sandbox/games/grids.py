@@ -11,13 +11,12 @@ import numpy as np
 
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
 from vlmgym.sandbox.drawing.shapes import paint_plate
-from vlmgym.sandbox.games.scenes.scene import pick
 
 NAMES = ("black", "blue", "red", "green", "yellow")
 COLOURS: tuple[Colour, ...] = ((22, 23, 28), (38, 116, 226), (218, 52, 46), (58, 168, 72), (248, 208, 38))

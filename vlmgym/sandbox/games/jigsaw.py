@@ -15,7 +15,7 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, WHITE, blend
 
@@ -178,7 +178,7 @@ def make_picture(number: int) -> Picture:
     circles = []
     for _ in range(int(rng.integers(CIRCLES[0], CIRCLES[1] + 1))):
         x, y, radius = rng.uniform((0, 0, 0.05), (1, 1, 0.2)).tolist()
-        circles.append((x, y, radius, SHADES[int(rng.integers(len(SHADES)))]))
+        circles.append((x, y, radius, pick(rng, SHADES)))
     return Picture(corners, tuple(circles))
 
 

@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
@@ -164,7 +164,7 @@ class Laser(BoardGame[LaserState, Cell]):
             ahead = [cell for cell in beam[last + 1 : -1] if beam.count(cell) == 1]
             if not ahead:
                 break
-            placed.append(ahead[int(rng.integers(len(ahead)))])
+            placed.append(pick(rng, ahead))
             board = with_cell(board, placed[-1], MIRRORS[int(rng.integers(2))])
         return board, placed
 

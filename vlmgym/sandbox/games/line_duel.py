@@ -17,7 +17,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import turned
@@ -146,7 +146,7 @@ class LineDuel(BoardGame[LineState, ActionT]):
         moves: Sequence[int] = self.rules.moves(player | opponent)
         if rng.random() < self.config.skill:
             moves = best_moves(self.rules, opponent, player, self.config.depth).moves
-        cell = self._cell(moves[int(rng.integers(len(moves)))])
+        cell = self._cell(pick(rng, moves))
         return replace(state, board=with_cell(state.board, cell, OTHER))
 
 

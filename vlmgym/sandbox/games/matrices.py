@@ -9,12 +9,11 @@ from typing import Literal
 import numpy as np
 
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, LookName
 from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline
-from vlmgym.sandbox.games.scenes.scene import pick
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "shape": ("triangle", "heart", "moon", "arrow"),

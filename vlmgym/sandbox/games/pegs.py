@@ -14,7 +14,7 @@ from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.answers.choice import STEPS
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import CACHED
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -100,7 +100,7 @@ class Pegs(BoardGame[PegsState, Pair]):
             back = [jump for jump in self._jumps if (pegs & jump.all) == jump.to]
             if not back:
                 return None
-            pegs ^= back[int(rng.integers(len(back)))].all
+            pegs ^= pick(rng, back).all
         first = [jump for jump in self._jumps if (pegs & jump.all) == jump.all - jump.to]
         return PegsState(pegs) if any(self._search(pegs ^ jump.all)[0] > 1 for jump in first) else None
 

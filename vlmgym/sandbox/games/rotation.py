@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray
+from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, pick
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
 from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces
@@ -117,7 +117,7 @@ class Rotation(ChoiceTask[RotationState]):
         if not self.config.solid:
             return shape
         clear = [view for view in views(shape) if view != figure]
-        return clear[int(rng.integers(len(clear)))] if clear else None
+        return pick(rng, clear) if clear else None
 
     def paint(self, state: RotationState) -> list[ImageArray]:
         drawn = [faces(figure, angle, self.config.solid) for figure, angle in zip(state.figures, state.angles)]
@@ -246,7 +246,7 @@ def grow(rng: np.random.Generator, cubes: int, solid: bool, figure: Figure = ((0
     """Add random adjacent cubes to a figure until it has `cubes` cubes."""
     grown = list(figure)
     while len(grown) < cubes:
-        x, y, z = grown[int(rng.integers(len(grown)))]
+        x, y, z = pick(rng, grown)
         dx, dy, dz = NEIGHBOURS[int(rng.integers(6 if solid else 4))]
         if (cube := (x + dx, y + dy, z + dz)) not in grown:
             grown.append(cube)

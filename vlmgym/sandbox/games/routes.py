@@ -12,10 +12,10 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import neighbour
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point, text_width
-from vlmgym.sandbox.games.scenes.scene import NUMBERS, pick
+from vlmgym.sandbox.games.scenes.scene import NUMBERS
 
 PLACES = (
     "Bank", "Bakery", "Cafe", "Church", "Cinema", "Gym", "Hotel", "Market", "Museum", "Office", "Opera", "Pool", "Post",

@@ -12,7 +12,7 @@ from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -191,7 +191,7 @@ class Snake(BoardGame[SnakeState, int]):
     def _new_food(self, body: Body, rng: np.random.Generator) -> Cell:
         taken = set(body)
         free = [cell for cell in self.all_cells if cell not in taken]
-        return free[int(rng.integers(len(free)))]
+        return pick(rng, free)
 
 
 _SIDES: Mapping[Cell, int] = {step: action for action, step in enumerate(STEPS)}

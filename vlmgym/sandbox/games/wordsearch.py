@@ -13,10 +13,9 @@ from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
-from vlmgym.sandbox.core.game import Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.board import Grid
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.games.scenes.scene import pick
 
 _WORDS = (
     "CAT DOG FOX OWL BEE COW HEN PIG BAT ANT BEAR BIRD CRAB DEER DUCK FISH FROG GOAT HARE LION MOLE SEAL SWAN "

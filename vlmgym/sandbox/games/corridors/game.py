@@ -15,7 +15,7 @@ from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
-from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import distances
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.games.corridors.view import FAR, MATERIALS, View, walls_of
@@ -143,7 +143,7 @@ class Corridors(Game[CorridorsState, int]):
         c = self.config
         openings = carve(c.rows, c.columns, rng)
         ends = [cell for cell in self._cells if _sides(openings, cell).bit_count() == 1]
-        goal = ends[int(rng.integers(len(ends)))]
+        goal = pick(rng, ends)
         needed = actions_needed(openings, goal)
         poses = [(end, _sides(openings, end).bit_length() - 1) for end in ends if end != goal]  # facing the way out
         player, heading = max(poses, key=needed.__getitem__)

@@ -14,7 +14,7 @@ from vlmgym.sandbox.answers.base import plain, unreadable
 from vlmgym.sandbox.answers.cells import SCALE, format_cells
 from vlmgym.sandbox.answers.line import Line, LineSpace
 from vlmgym.sandbox.core.config import TextConfig, config_field
-from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step
+from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.canvas import Point
 from vlmgym.sandbox.drawing.degrade import degrade
 from vlmgym.sandbox.drawing.palette import LookName
@@ -30,7 +30,6 @@ from vlmgym.sandbox.games.forms.screen import (
     paint,
     with_value,
 )
-from vlmgym.sandbox.games.scenes.scene import pick
 
 WORDS: Mapping[Kind, str] = {
     "text": "enter {value} as {label}",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
     ATTRIBUTES,
@@ -21,7 +22,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     is_in_direction,
     is_unambiguous,
     offset,
-    pick,
     random_disjoint_pair,
     random_distractors,
 )

@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.core.perception import LONGEST_PERCEPTION, Perception
 
 Size = Literal["small", "large"]
@@ -82,14 +83,6 @@ class Vocabulary(NamedTuple):
     def random_kind(self, rng: np.random.Generator) -> Kind:
         """Sample a kind uniformly."""
         return Kind(pick(rng, SIZES), pick(rng, self.colours), pick(rng, self.shapes))
-
-
-T = TypeVar("T")
-
-
-def pick(rng: np.random.Generator, values: Sequence[T]) -> T:
-    """Choose a value uniformly, faster than `rng.choice`."""
-    return values[int(rng.integers(len(values)))]
 
 
 def offset(item: SceneObject, direction: Direction, other: SceneObject) -> int:

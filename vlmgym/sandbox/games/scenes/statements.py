@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.games.nlvr2 import StatementState, StatementTask
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
@@ -19,7 +20,6 @@ from vlmgym.sandbox.games.scenes.scene import (
     SceneObject,
     Selector,
     is_in_direction,
-    pick,
     random_disjoint_pair,
     random_distractors,
 )

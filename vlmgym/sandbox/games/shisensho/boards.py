@@ -15,7 +15,7 @@ import numpy as np
 
 from vlmgym.sandbox.answers.cells import Pair
 from vlmgym.sandbox.core.board_game import with_cell
-from vlmgym.sandbox.core.game import retry
+from vlmgym.sandbox.core.game import pick, retry
 from vlmgym.sandbox.drawing.shapes import EMPTY
 
 Board = tuple[tuple[str, ...], ...]
@@ -266,7 +266,7 @@ def removal_order(finder: PathFinder, rng: np.random.Generator) -> list[tuple[Sq
         if not partners:
             return None
         seconds = [square for square in left if partners >> square & 1]
-        second = seconds[int(rng.integers(len(seconds)))]
+        second = pick(rng, seconds)
         pairs.append((first, second))
         tiles ^= 1 << first | 1 << second
         left.remove(first)
