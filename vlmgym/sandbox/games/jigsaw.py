@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,28 +157,23 @@ PICTURES = 10_000
 """Number of different pictures."""
 
 
-class Picture(NamedTuple):
-    """A picture.
-
-    Attributes:
-        corners: Colours of the corners, row by row.
-        circles: x, y and radius of each circle, relative to the picture's side, and its colour.
-    """
-
-    corners: tuple[Colour, ...]
-    circles: tuple[tuple[float, float, float, Colour], ...]
+Circle = tuple[float, float, float, Colour]
+"""x, y and radius, relative to the picture's side, and colour."""
 
 
 @lru_cache(maxsize=256)
-def make_picture(number: int) -> Picture:
-    """Make a picture from its number; the gradient between four colours shows where each patch belongs."""
+def make_picture(number: int) -> tuple[list[Colour], list[Circle]]:
+    """Make a picture from its number: the colours of its corners, row by row, and its circles.
+
+    The gradient between the colours shows where each patch belongs.
+    """
     rng = np.random.default_rng(number)
-    corners = tuple(SHADES[i] for i in rng.permutation(len(SHADES))[:4])
-    circles = []
+    corners = [SHADES[i] for i in rng.permutation(len(SHADES))[:4]]
+    circles: list[Circle] = []
     for _ in range(int(rng.integers(CIRCLES[0], CIRCLES[1] + 1))):
         x, y, radius = rng.uniform((0, 0, 0.05), (1, 1, 0.2)).tolist()
         circles.append((x, y, radius, pick(rng, SHADES)))
-    return Picture(corners, tuple(circles))
+    return corners, circles
 
 
 def draw_patch(number: int, place: tuple[int, int], patches: int, side: int, similarity: float) -> NDArray[np.uint8]:
