@@ -21,7 +21,6 @@ from vlmgym.sandbox.games.gym.envs import (
     GymConfig,
     Words,
     attribute_words,
-    check_id,
     find_words,
     make_env,
     meanings_of,
@@ -70,9 +69,8 @@ class GymGame(Game[GymState, Action]):
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
-        check_id(c.env)
-        vars(self)["name"] = PREFIX + re.sub(r"-v[0-9]+$", "", c.env)
         first = make_env(c.env, c.options, c.sticky)
+        vars(self)["name"] = PREFIX + re.sub(r"-v[0-9]+$", "", c.env)
         self.words: Words = find_words(c.env)[1]
         self.answer: Actions = make_actions(
             c.env,
