@@ -85,14 +85,12 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     prompt_template = PROMPT_V1
     perception_form = "the board, one line per row, on or off for each lamp, separated by commas"
 
-    def deal(self, rng: np.random.Generator) -> LightsOutState:
-        c = self.config
-        lit = 0
-        while not lit:
-            lit = 0
-            for cell in rng.permutation(c.cell_count)[: c.presses].tolist():
-                lit ^= self._effects[cell]
-        return LightsOutState(lit, self._presses(lit).bit_count())
+    def deal(self, rng: np.random.Generator) -> LightsOutState | None:
+        """Press lamps at random; None if that leaves all of them off."""
+        c, lit = self.config, 0
+        for cell in rng.permutation(c.cell_count)[: c.presses].tolist():
+            lit ^= self._effects[cell]
+        return LightsOutState(lit, self._presses(lit).bit_count()) if lit else None
 
     def legal_actions(self, state: LightsOutState) -> tuple[Cell, ...]:
         return self.all_cells if state.lit else ()
