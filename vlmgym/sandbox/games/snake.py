@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -133,7 +133,7 @@ class Snake(BoardGame[SnakeState, int]):
             rows[state.food[0]][state.food[1]] = ("food", ())
         for index, (row, column) in enumerate(body):
             adjacent = body[max(0, index - 1) : index] + body[index + 1 : index + 2]
-            joins = [_SIDES[r - row, c - column] for r, c in adjacent]
+            joins = [STEPS.index((r - row, c - column)) for r, c in adjacent]
             name = "body" if joins[1:] and index else "tail" if index else "crashed head" if state.crashed else "head"
             rows[row][column] = name, tuple(joins)
         return list(map(tuple, rows))
@@ -192,9 +192,6 @@ class Snake(BoardGame[SnakeState, int]):
         taken = set(body)
         free = [cell for cell in self.all_cells if cell not in taken]
         return pick(rng, free)
-
-
-_SIDES: Mapping[Cell, int] = {step: action for action, step in enumerate(STEPS)}
 
 
 # Oracle ---------------------------------------------------------------------------------------------------------------
