@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -316,9 +316,9 @@ class Lot:
 
     def moves(self, offsets: Offsets) -> tuple[Move, ...]:
         """Return the legal moves."""
-        occupied = np.uint64(self.occupied(offsets))
+        occupied, (all_entered, _) = np.uint64(self.occupied(offsets)), self._crossed
         return tuple(
-            move for move, entered in zip(self._moves, self._entered) if not entered[offsets[move[0]]] & occupied
+            move for move, entered in zip(self._moves, all_entered) if not entered[offsets[move[0]]] & occupied
         )
 
     @cached_property
@@ -328,24 +328,18 @@ class Lot:
         return [(number, direction) for number, pair in enumerate(directions) for direction in pair]
 
     @cached_property
-    def _entered(self) -> UInt64:
-        """Set of cells that each move enters from each offset, all cells if it leaves the lot; shape (moves, 8)."""
-        return self._table(lambda before, after: after & ~before, ALL_CELLS)
+    def _crossed(self) -> tuple[UInt64, UInt64]:
+        """Sets of cells that each move enters from each offset, and that it enters or leaves; shapes (moves, 8).
 
-    @cached_property
-    def _changed(self) -> UInt64:
-        """Set of cells that each move enters or leaves from each offset; shape (moves, 8)."""
-        return self._table(lambda before, after: after ^ before, 0)
-
-    def _table(self, cells: Callable[[int, int], int], outside: int) -> UInt64:
-        table = np.full((len(self._moves), MAX_SIDE), outside, np.uint64)
-        for row, (number, direction) in zip(table, self._moves):
+        A move that leaves the lot enters all cells.
+        """
+        entered = np.full((len(self._moves), MAX_SIDE), ALL_CELLS, np.uint64)
+        changed = np.zeros_like(entered)
+        for row, (number, direction) in enumerate(self._moves):
             for offset, (near, far) in enumerate(pairwise(self.masks[number])):
-                if direction in FORWARDS:
-                    row[offset] = cells(near, far)
-                else:
-                    row[offset + 1] = cells(far, near)
-        return table
+                at, before, after = (offset, near, far) if direction in FORWARDS else (offset + 1, far, near)
+                entered[row, at], changed[row, at] = after & ~before, before ^ after
+        return entered, changed
 
     def solve(self, offsets: Offsets) -> Plan[Offsets, Move] | None:
         """Return a shortest solution, or None if none exists or the search exceeds `MOST_NODES`.
@@ -360,19 +354,20 @@ class Lot:
         shifts = np.array([BITS * number for number, _ in self._moves], np.uint64)
         signs = np.array([1 if direction in FORWARDS else -1 for _, direction in self._moves])
         steps = (signs << shifts.astype(np.int64)).view(np.uint64)
+        entered, changed = self._crossed
         nodes = np.array([sum(offset << BITS * number for number, offset in enumerate(offsets))], np.uint64)
         occupied, earlier = np.array([self.occupied(offsets)], np.uint64), np.zeros(0, np.uint64)
         layers: list[tuple[Indices, Indices]] = []
         count = 1
         while len(nodes) and count <= MOST_NODES:
             at = (nodes[:, None] >> shifts & np.uint64(MAX_SIDE - 1)).astype(np.intp)
-            parents, moves = np.nonzero(self._entered[np.arange(len(shifts)), at] & occupied[:, None] == 0)
+            parents, moves = np.nonzero(entered[np.arange(len(shifts)), at] & occupied[:, None] == 0)
             reached = nodes[parents] + steps[moves]
             new = np.flatnonzero(~np.isin(reached, earlier))
             new = new[np.sort(np.unique(reached[new], return_index=True)[1])]  # the first move to each node
             parents, moves, earlier = parents[new], moves[new], nodes
             layers.append((parents, moves))
-            nodes, occupied = reached[new], occupied[parents] ^ self._changed[moves, at[parents, moves]]
+            nodes, occupied = reached[new], occupied[parents] ^ changed[moves, at[parents, moves]]
             count += len(nodes)
             if (solved := np.flatnonzero(nodes & np.uint64(MAX_SIDE - 1) == goal)).size:
                 return self._path(offsets, layers, int(solved[0]))
