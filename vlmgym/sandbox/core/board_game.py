@@ -78,6 +78,9 @@ class BoardGame(Game[StateT, ActionT]):
     themes: ClassVar[Mapping[ThemeName, Theme]] = THEMES
     """Colours of page, board and empty cells by theme; a game may have its own."""
 
+    words: ClassVar[Mapping[Any, str]] = {}
+    """Text for each possible content of a cell; without it, `cell_words` uses `str`."""
+
     def __init__(self, config: GameConfig | None = None) -> None:
         super().__init__(config)
         c = self.config
@@ -123,8 +126,9 @@ class BoardGame(Game[StateT, ActionT]):
         return blend(colour, MIDDLE, self.config.similarity)
 
     def cell_words(self, cell: Any) -> str:
-        """Text for a cell; must not contain commas or bars."""
-        return str(cell)
+        """Text for a cell, by default for the first item if it is a tuple; must not contain commas or bars."""
+        content = cell[0] if isinstance(cell, tuple) else cell
+        return self.words[content] if self.words else str(content)
 
     @cached_property
     def _prompt_fields(self) -> dict[str, Any]:

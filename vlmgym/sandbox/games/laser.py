@@ -116,6 +116,7 @@ class Laser(BoardGame[LaserState, Cell]):
     Config = LaserConfig
     State = LaserState
     prompt_template = PROMPT_V1
+    words = WORDS
     perception_form = (
         f"the board, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}; the beam "
         "is not written"
@@ -265,9 +266,6 @@ class Laser(BoardGame[LaserState, Cell]):
         canvas.polygon(turned(body, middle, middle, side / 2, tilt), blend(red, BLACK, 0.3))
         arrow = [(0, -0.55), (0.4, 0), (0.14, 0), (0.14, 0.5), (-0.14, 0.5), (-0.14, 0), (-0.4, 0)]
         canvas.polygon(turned(arrow, middle, middle, side / 2, tilt), blend(red, WHITE, 0.85))
-
-    def cell_words(self, cell: tuple[str, int]) -> str:
-        return WORDS[cell[0]]
 
     def prompt(self, state: LaserState) -> str:
         return self.fill_prompt(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -83,6 +84,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
     Config = LightsOutConfig
     State = LightsOutState
     prompt_template = PROMPT_V1
+    words: ClassVar = {"1": "on", "0": "off"}
     perception_form = "the board, one line per row, on or off for each lamp, separated by commas"
 
     def deal(self, rng: np.random.Generator) -> LightsOutState | None:
@@ -126,9 +128,6 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         canvas.circle(middle, middle, side * 0.38, self.tint(GLOW if cell == "1" else DARK))
         if cell == "1":
             canvas.circle(middle, middle, side * 0.22, self.tint(BRIGHT))
-
-    def cell_words(self, cell: str) -> str:
-        return "on" if cell == "1" else "off"
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
         """State a shortest solution."""

@@ -59,8 +59,6 @@ class LineDuel(BoardGame[LineState, ActionT]):
     """Number of pieces in a line."""
     gravity: ClassVar[bool]
     """True if pieces fall to the lowest free cell of a column."""
-    words: ClassVar[Mapping[str, str]]
-    """Words for the cells `OWN`, `OTHER` and `FREE`."""
 
     @abstractmethod
     def action_at(self, row: int, column: int) -> ActionT:
@@ -108,9 +106,6 @@ class LineDuel(BoardGame[LineState, ActionT]):
 
     def metrics(self, state: LineState, infos: Infos) -> Metrics:
         return {"result": self.ended(state) or "unfinished"}
-
-    def cell_words(self, cell: str) -> str:
-        return self.words[cell]
 
     def explain(self, state: LineState, action: ActionT) -> str:
         """State whether the move completes or blocks a line."""
@@ -216,7 +211,7 @@ class TicTacToe(LineDuel[Cell]):
     prompt_template = TICTACTOE_PROMPT_V1
     perception_form = "the board, one line per row, cells separated by commas, each X, O or empty"
     length, gravity = 3, False
-    words: ClassVar[Mapping[str, str]] = {OWN: "X", OTHER: "O", FREE: "empty"}
+    words: ClassVar = {OWN: "X", OTHER: "O", FREE: "empty"}
 
     def action_at(self, row: int, column: int) -> Cell:
         return row, column
@@ -297,7 +292,7 @@ class FourInARow(LineDuel[int]):
     perception_form = "the board, one line per row, cells separated by commas, each red, yellow or empty"
     length, gravity = 4, True
     joined = True
-    words: ClassVar[Mapping[str, str]] = {OWN: "red", OTHER: "yellow", FREE: "empty"}
+    words: ClassVar = {OWN: "red", OTHER: "yellow", FREE: "empty"}
 
     def action_at(self, row: int, column: int) -> int:
         return column

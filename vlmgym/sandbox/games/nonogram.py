@@ -81,6 +81,7 @@ class Nonogram(BoardGame[NonogramState, Cell]):
     Config = NonogramConfig
     State = NonogramState
     prompt_template = PROMPT_V1
+    words = WORDS
     perception_form = (
         "the numbers above the columns in one line and those to the left of the rows in another, comma-separated, such "
         "as 1 2, 3, 1; then the board, one line per row, open, filled or wrong for each cell, comma-separated"
@@ -131,9 +132,6 @@ class Nonogram(BoardGame[NonogramState, Cell]):
             raise StateError("a cell is filled or wrong against the solution")
 
     # Images and text -----------------------------------------------------------------------------------------------
-
-    def cell_words(self, cell: str) -> str:
-        return WORDS[cell]
 
     def paint_cell(self, canvas: Canvas, cell: Any, angle: float) -> None:
         side = canvas.width

@@ -213,9 +213,6 @@ class Parking(BoardGame[ParkingState, Move]):
             canvas.rectangle(left, top, right - left, bottom - top, fill, radius=side * 0.2)
         canvas.text(letter, side / 2, side / 2, side * 0.32, self.tint(INK), angle=angle)
 
-    def cell_words(self, cell: tuple[str, str, bool]) -> str:
-        return cell[0]
-
     def explain(self, state: ParkingState, action: Move) -> str:
         """State which vehicles are in the red car's way."""
         row, lot = state.vehicles[0].line, self._lot(state)

@@ -86,6 +86,7 @@ class Pegs(BoardGame[PegsState, Pair]):
     Config = PegsConfig
     State = PegsState
     prompt_template = PROMPT_V1
+    words: ClassVar = {"1": "peg", "0": "empty"}
     perception_form = "the board, one line per row, peg or empty for each hole, separated by commas"
     themes: ClassVar = {
         "light": Theme((240, 232, 216), (110, 66, 34), WOOD, WOOD, (110, 84, 60)),
@@ -148,9 +149,6 @@ class Pegs(BoardGame[PegsState, Pair]):
             canvas.circle(middle, middle, side * 0.32, glass)
             canvas.circle(middle - side * 0.04, middle - side * 0.05, side * 0.22, blend(glass, WHITE, 0.2))
             canvas.circle(middle - side * 0.1, middle - side * 0.12, side * 0.08, blend(glass, WHITE, 0.75))
-
-    def cell_words(self, cell: str) -> str:
-        return "peg" if cell == "1" else "empty"
 
     def prompt(self, state: PegsState) -> str:
         return self.fill_prompt(removable=self.config.pegs - 1)

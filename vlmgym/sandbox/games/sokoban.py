@@ -118,6 +118,7 @@ class Sokoban(BoardGame[SokobanState, int]):
     Config = SokobanConfig
     State = SokobanState
     prompt_template = PROMPT_V1
+    words = WORDS
     perception_form = f"the room, one line per row, cells separated by commas, each one of: {', '.join(WORDS.values())}"
 
     def deal(self, rng: np.random.Generator) -> SokobanState | None:
@@ -200,9 +201,6 @@ class Sokoban(BoardGame[SokobanState, int]):
             _paint_box(canvas, self.tint(STORED_COLOUR if cell == STORED else BOX_COLOUR), angle)
         elif cell in WITH_PLAYER.values():
             paint_player(canvas, self.tint, angle)
-
-    def cell_words(self, cell: str) -> str:
-        return WORDS[cell]
 
     def explain(self, state: SokobanState, action: int) -> str:
         """State where the player, boxes and targets are, the pushes of a shortest solution, and what the move does.

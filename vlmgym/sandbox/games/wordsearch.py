@@ -170,9 +170,6 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
             for row, line in enumerate(state.board)
         ]
 
-    def cell_words(self, cell: tuple[str, int]) -> str:
-        return cell[0]
-
     def paint_cell(self, canvas: Canvas, cell: tuple[str, int], angle: float) -> None:
         side, (letter, mark) = canvas.width, cell
         canvas.rectangle(0, 0, side, side, self.tint(GRID))
