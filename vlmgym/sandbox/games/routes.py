@@ -97,30 +97,29 @@ class Routes(LineTask[RoutesState]):
 
     def generate(self, rng: np.random.Generator) -> RoutesState | None:
         c = self.config
-        legs = _legs(rng, c.legs, c.streets)
-        if legs is None:
+        walked = _walk(rng, c.legs, c.streets)
+        if walked is None:
             return None
-        route = _crossings(legs)
+        legs, route = walked
         crossings = list(product(range(c.streets), repeat=2))
         others = [cell for cell in crossings if cell not in (route[0], route[-1])]
         chosen = [route[0], route[-1], *(others[i] for i in rng.permutation(len(others))[: LANDMARKS - 2])]
         names = [PLACES[i] for i in rng.permutation(len(PLACES))[:LANDMARKS]]
         kind: Literal["directions", "turns"] = pick(rng, ("directions", "turns")) if c.legs > 1 else "directions"
-        headings = [heading for _, heading, _ in legs]
-        walked = ", ".join(f"{length} {COMPASS[heading]}" for _, heading, length in legs)
+        way = ", ".join(f"{length} {COMPASS[heading]}" for heading, length in legs)
         if kind == "directions":
             question = f"Start at the {names[0]}. {self._directions(legs)} Which place do you reach?"
             answer = names[1]
-            reason = f"From the {names[0]}, the way is, in blocks, {walked}. It ends at the {answer}."
+            reason = f"From the {names[0]}, the way is, in blocks, {way}. It ends at the {answer}."
         else:
             side = pick(rng, ("left", "right"))
-            turns = [SIDES[(b - a) % 4] for a, b in pairwise(headings)]
+            turns = [SIDES[(after - before) % 4] for (before, _), (after, _) in pairwise(legs)]
             answer = str(turns.count(side))
             question = (
                 f"You walk along the red route, starting at the {names[0]}. How many times do you turn {side}? "
                 "Bends of a street are not turns."
             )
-            reason = f"The route is, in blocks, {walked}. The turns are {', '.join(turns)}: {answer} to the {side}."
+            reason = f"The route is, in blocks, {way}. The turns are {', '.join(turns)}: {answer} to the {side}."
         shifts = rng.integers(-c.bends, c.bends + 1, (len(crossings), 2)).tolist()
         blocks = rng.choice(3, (c.streets - 1) ** 2, p=(0.72, 0.18, 0.1)).tolist()
         return RoutesState(
@@ -134,16 +133,16 @@ class Routes(LineTask[RoutesState]):
             blocks=tuple(blocks),
         )
 
-    def _directions(self, legs: list[tuple[Cell, int, int]]) -> str:
+    def _directions(self, legs: list[Leg]) -> str:
         parts = []
-        for number, (_, heading, length) in enumerate(legs):
+        for number, (heading, length) in enumerate(legs):
             blocks = f"{NUMBERS[length]} block{'' if length == 1 else 's'}"
             if not self.config.relative:
                 parts.append(f"{'Go' if not number else 'then'} {blocks} {COMPASS[heading]}")
             elif not number:
                 parts.append(f"Facing {COMPASS[heading]}, go {blocks}")
             else:
-                parts.append(f"turn {SIDES[(heading - legs[number - 1][1]) % 4]} and go {blocks}")
+                parts.append(f"turn {SIDES[(heading - legs[number - 1][0]) % 4]} and go {blocks}")
         return ", ".join(parts) + "."
 
     def prompt(self, state: RoutesState) -> str:
@@ -234,29 +233,24 @@ INK: Colour = (255, 255, 255)
 
 # Routes ---------------------------------------------------------------------------------------------------------------
 
+Leg = tuple[int, int]
+"""Heading, as an index of `DIRECTIONS`, and length of a straight part of a route."""
 
-def _legs(rng: np.random.Generator, count: int, streets: int) -> list[tuple[Cell, int, int]] | None:
-    """Return straight parts of a random route that never meets itself: start, heading (as `DIRECTIONS`), length."""
+
+def _walk(rng: np.random.Generator, count: int, streets: int) -> tuple[list[Leg], list[Cell]] | None:
+    """Return the straight parts of a random route that never meets itself, and its crossings in order."""
     row, column = rng.integers(streets, size=2).tolist()
     cell, heading = (row, column), int(rng.integers(4))
-    legs, seen = [], {cell}
+    legs: list[Leg] = []
+    crossings = [cell]
     for number in range(count):
         if number:
             heading = (heading + pick(rng, (1, 3))) % 4
-        length, start = int(rng.integers(1, 4)), cell
+        length = int(rng.integers(1, 4))
         for _ in range(length):
             cell = neighbour(cell, heading)
-            if cell in seen or not (0 <= cell[0] < streets and 0 <= cell[1] < streets):
+            if cell in crossings or not (0 <= cell[0] < streets and 0 <= cell[1] < streets):
                 return None
-            seen.add(cell)
-        legs.append((start, heading, length))
-    return legs
-
-
-def _crossings(legs: list[tuple[Cell, int, int]]) -> list[Cell]:
-    """Return all crossings of a route, in order."""
-    cells = [legs[0][0]]
-    for _, heading, length in legs:
-        for _ in range(length):
-            cells.append(neighbour(cells[-1], heading))
-    return cells
+            crossings.append(cell)
+        legs.append((heading, length))
+    return legs, crossings
