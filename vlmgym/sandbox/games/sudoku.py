@@ -166,8 +166,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         if self.ended(state) is not None:
             return ()
         puzzle = self._puzzle(state.board)
-        empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
-        return tuple([(*self.cell_at(cell), number) for cell in empty for number in puzzle.options(cell)])
+        return tuple([(*self.cell_at(cell), number) for cell in puzzle.empty for number in puzzle.options(cell)])
 
     def step(self, state: SudokuState, action: Entry, rng: np.random.Generator) -> Step[SudokuState]:
         row, column, number = self._checked(state, action)
@@ -189,8 +188,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         puzzle, solution = self._puzzle(state.board), _numbers(state.solution)
         if (step := puzzle.next_single(solution)) is not None:
             return (*self.cell_at(step.cell), step.number)
-        empty = [cell for cell, number in enumerate(puzzle.numbers) if not number]
-        cell = min(empty, key=lambda cell: len(puzzle.options(cell)))
+        cell = min(puzzle.empty, key=lambda cell: len(puzzle.options(cell)))
         return (*self.cell_at(cell), solution[cell])
 
     def metrics(self, state: SudokuState, infos: Infos) -> Metrics:
@@ -327,6 +325,11 @@ class Puzzle:
         for unit in self.layout.units_of[cell]:
             self._free[unit] ^= 1 << number
 
+    @property
+    def empty(self) -> list[int]:
+        """Cells without a number."""
+        return [cell for cell, number in enumerate(self.numbers) if not number]
+
     def candidates(self, cell: int) -> int:
         """Set of numbers that do not occur in the row, column or box of a cell."""
         free, (row, column, box) = self._free, self.layout.units_of[cell]
@@ -351,14 +354,13 @@ class Puzzle:
 
     def next_single(self, solution: Sequence[int]) -> Single | None:
         """Find a single, preferably in a cell with only one candidate; None if none exists."""
-        empty = [cell for cell, number in enumerate(self.numbers) if not number]
-        empty.sort(key=lambda cell: self.candidates(cell).bit_count() > 1)
-        return next(filter(None, (self.single(cell, solution[cell]) for cell in empty)), None)
+        cells = sorted(self.empty, key=lambda cell: self.candidates(cell).bit_count() > 1)
+        return next(filter(None, (self.single(cell, solution[cell]) for cell in cells)), None)
 
     def is_simple(self, solution: Sequence[int]) -> bool:
         """Return whether singles alone fill the grid."""
         rest = Puzzle(self.numbers, self.side)
-        empty, before = [cell for cell, number in enumerate(self.numbers) if not number], None
+        empty, before = self.empty, None
         while empty != before:
             before = empty
             for cell in empty:
