@@ -28,6 +28,11 @@ def _polar(radius: float, degrees: float) -> Point:
     return radius * math.cos(math.radians(degrees)), -radius * math.sin(math.radians(degrees))
 
 
+def point_around(x: float, y: float, turn: float, distance: float) -> Point:
+    """Return the point at a distance from a centre, in a direction as a fraction of a turn clockwise from the top."""
+    return x + distance * math.sin(math.tau * turn), y - distance * math.cos(math.tau * turn)
+
+
 def _star() -> Outline:
     return [_polar(1.08 if i % 2 == 0 else 0.46, 90 + 36 * i) for i in range(10)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ from vlmgym.sandbox.core.game import ImageArray, pick, retry
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
+from vlmgym.sandbox.drawing.shapes import point_around
 
 Chart = Literal["bar", "line", "pie", "dial"]
 CHARTS: tuple[Chart, ...] = ("bar", "line", "pie", "dial")
@@ -240,8 +240,7 @@ def _turn(value: int) -> float:
 
 def _spoke(x: float, y: float, turn: float, inner: float, outer: float) -> tuple[Point, Point]:
     """Return two points at distances from a centre, in a direction as a fraction of a turn clockwise from the top."""
-    dx, dy = math.sin(math.tau * turn), -math.cos(math.tau * turn)
-    return (x + inner * dx, y + inner * dy), (x + outer * dx, y + outer * dy)
+    return point_around(x, y, turn, inner), point_around(x, y, turn, outer)
 
 
 def _slices(look: Look) -> list[Colour]:

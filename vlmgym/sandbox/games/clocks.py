@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig, normalised
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
 from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
-from vlmgym.sandbox.drawing.shapes import paint_plate
+from vlmgym.sandbox.drawing.shapes import paint_plate, point_around
 
 Face = Literal["round", "square", "rim"]
 FACES: tuple[Face, ...] = ("round", "square", "rim")
@@ -158,11 +157,13 @@ class Clocks(LineTask[ClocksState]):
             strong = tick % 5 == 0
             if self.config.numerals == "none" and not strong:
                 continue
-            start, end = (_at(x, y, tick / 60, share * radius) for share in (edge - (0.09 if strong else 0.04), edge))
+            start, end = (
+                point_around(x, y, tick / 60, share * radius) for share in (edge - (0.09 if strong else 0.04), edge)
+            )
             canvas.line(start, end, radius * (0.03 if strong else 0.012), look.ink)
         for hour in self._numbered:
             text = ROMAN[hour] if self.config.numerals == "roman" else str(hour or 12)
-            px, py = _at(x, y, hour / 12, (edge - 0.22) * radius)
+            px, py = point_around(x, y, hour / 12, (edge - 0.22) * radius)
             canvas.text(text, px, py, 0.1 * self.config.text * radius, look.ink, max_width=0.3 * radius)
         hand = blend(look.ink, look.accents[0], 0.0 if face == "round" else 0.25)
         _hand(canvas, x, y, time / HALF_DAY, 0.5 * radius, 0.075 * radius, hand)
@@ -236,13 +237,8 @@ def plate_at(x: float, y: float, radius: float) -> Point:
     return round(x), round(y + 1.2 * radius)
 
 
-def _at(x: float, y: float, turn: float, distance: float) -> Point:
-    """Return the point at a distance from a centre, in a direction as a fraction of a turn clockwise from the top."""
-    return x + distance * math.sin(math.tau * turn), y - distance * math.cos(math.tau * turn)
-
-
 def _hand(canvas: Canvas, x: float, y: float, turn: float, length: float, width: float, colour: Colour) -> None:
-    tail, tip = _at(x, y, turn, -0.2 * length), _at(x, y, turn, 0.88 * length)
+    tail, tip = point_around(x, y, turn, -0.2 * length), point_around(x, y, turn, 0.88 * length)
     canvas.line(tail, tip, width, colour)
-    left, right = (_at(*tip, turn + side, 0.5 * width) for side in (-0.25, 0.25))
-    canvas.polygon([left, _at(x, y, turn, length), right], colour)
+    left, right = (point_around(*tip, turn + side, 0.5 * width) for side in (-0.25, 0.25))
+    canvas.polygon([left, point_around(x, y, turn, length), right], colour)

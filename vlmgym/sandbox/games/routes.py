@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import neighbour
+from vlmgym.sandbox.answers.choice import COMPASS, neighbour
 from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
@@ -21,8 +21,6 @@ PLACES = (
     "Bank", "Bakery", "Cafe", "Church", "Cinema", "Gym", "Hotel", "Market", "Museum", "Office", "Opera", "Pool", "Post",
     "School", "Tower", "Zoo",
 )  # fmt: skip
-COMPASS = ("north", "east", "south", "west")
-"""Directions in the order of `DIRECTIONS`; north is up."""
 SIDES = {1: "right", 3: "left"}
 """Change of heading, counted in `DIRECTIONS`."""
 LANDMARKS = 9

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 
 from vlmgym.errors import IllegalAction, StateError
 from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import Choice, neighbour
+from vlmgym.sandbox.answers.choice import COMPASS, Choice, neighbour
 from vlmgym.sandbox.core.config import DegradedConfig, config_field
 from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import distances
@@ -22,8 +22,6 @@ from vlmgym.sandbox.games.corridors.view import FAR, MATERIALS, View, walls_of
 from vlmgym.sandbox.games.maze import Openings, carve
 
 FORWARD, LEFT, RIGHT = range(3)
-COMPASS = ("north", "east", "south", "west")
-"""Names of the headings, which are indices of directions: up is north."""
 DOOR = "door"
 SIGHT = 4
 """Number of cells ahead, with the player's own, that a description covers."""
