@@ -23,7 +23,7 @@ QUICK_CHECKS = [check for check in GAME_CHECKS if check is not check_determinism
 OTHER_FIELDS: dict[str, dict[str, Any]] = {
     "2048": {"goal": 8, "rows": 3, "columns": 5},
     "swap": {"rows": 5},
-    "shisensho": {"rows": 4},
+    "shisensho": {"rows": 4, "tiles": "digits"},
 }
 
 

@@ -11,12 +11,6 @@ from gymnasium import spaces
 import vlmgym
 from vlmgym.sandbox.core.episode import Episode
 
-TOY_TEXT = [
-    max((spec for spec in gymnasium.registry.values() if spec.name == name), key=lambda spec: spec.version or 0).id
-    for name in ("CliffWalking", "Taxi", "Blackjack")
-]
-"""Ids of the newest versions of some of Gymnasium's Toy Text environments."""
-
 
 class Probe(gymnasium.Env[Any, Any]):
     """A counter whose action space, rendering, randomness and time limit can be chosen."""

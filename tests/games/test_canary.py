@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 import vlmgym
-from vlmgym.errors import StateError
-from vlmgym.evaluation import evaluate
 
 
 @pytest.mark.parametrize("config", [{"back": 0, "frames": 1}, {"back": 2, "frames": 2, "asked": 2}])
@@ -44,16 +42,3 @@ def test_unparsable_answers_go_on_to_the_next_image() -> None:
     episode.respond("no answer")
     assert [image.tobytes() for image in episode.images][:1] == before
     assert len({image.tobytes() for image in episode.images}) == 2
-
-
-def test_guesses_are_right_one_time_in_ten() -> None:
-    game = vlmgym.make_game("canary", size=64, turns=100, back=0, frames=1, asked=1)
-    scores = [record.score or 0.0 for record in evaluate(game, "random", 20, max_turns=100, workers=0)]
-    assert sum(scores) / len(scores) == pytest.approx(0.1, abs=0.03)
-
-
-@pytest.mark.parametrize("digits", [[[3]], [[3], [3]], [[3], [10]], [[1, 2], [3, 4]]])
-def test_states_that_do_not_fit_are_rejected(digits: list[list[int]]) -> None:
-    game = vlmgym.make_game("canary", size=64, frames=1, asked=1, back=1)
-    with pytest.raises(StateError):
-        game.from_data({"digits": digits, "turn": 1})

@@ -173,9 +173,7 @@ def write(folder: Path, rows: list[dict[str, Any]]) -> str:
         ({"captions": [{"raw": "a cat"}, {"raw": "two cats"}]}, (("cat",),)),
         ({"caption": "a black cat"}, (("black",), ("cat",))),
         ({"keywords": "dog", "captions": ["a cat"]}, (("dog",),)),
-        ({"keywords": "", "captions": ["a cat"]}, (("cat",),)),
         ({"keywords": ["cat", None, "", [], ["dog", None]]}, (("cat",), ("dog",))),
-        ({"captions": ["a cat", None, "a cat "]}, (("cat",),)),
         ({"keywords": ["1", "2", "3", "4", "5"]}, (("1",), ("2",), ("3",), ("4",), ("5",))),  # four are required
     ],
 )
@@ -193,12 +191,8 @@ def test_keywords_of_a_row(folder: Path, row: dict[str, Any], expected: tuple[tu
         ({"keywords": []}, "neither keywords nor captions"),
         ({"keywords": "x" * 1200}, "no response can be correct: the answer has 1200 characters"),
         ({"keywords": ["cat", "!?"]}, r"keyword without letters and digits: \('!\?',\)"),
-        ({"keywords": {"cat": 1}}, "keywords must be text"),
-        ({"keywords": " , "}, "the row has no keywords"),
         ({"keywords": ["a b c d e f g h i j k", "l m n o p q r s t u v"]}, "have 22 words, more than words=20"),
         ({"captions": ["a cat", "the dog"]}, "no words in common"),
-        ({"captions": ["a cat", {"text": "a cat"}]}, "caption must be text"),
-        ({"keywords": None, "captions": None}, "neither keywords nor captions"),
     ],
 )
 def test_bad_rows_say_why(folder: Path, row: dict[str, Any], reason: str) -> None:

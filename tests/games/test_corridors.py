@@ -69,16 +69,3 @@ def test_the_door_gets_larger_and_is_hidden_by_walls() -> None:
     assert not red(at((0, 2), WEST)).any()
     columns = np.flatnonzero(red(at((0, 0), EAST)).any(axis=0))
     assert columns.mean() == pytest.approx(199.5, abs=3)
-
-
-def test_views_depend_on_the_pose_alone() -> None:
-    game = make_game("corridors", size=128)
-    state = game.start(np.random.default_rng(3))
-    turned = state
-    for _ in range(4):
-        turned = game.step(turned, LEFT, RNG).state
-    np.testing.assert_array_equal(game.images(turned)[0], game.images(state)[0])
-    right = game.step(state, RIGHT, RNG).state
-    assert (game.images(right)[0] != game.images(state)[0]).any()
-    moved = replace(state, exit=state.exit, par=99)
-    np.testing.assert_array_equal(game.images(moved)[0], game.images(state)[0])

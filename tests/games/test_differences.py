@@ -49,10 +49,3 @@ def test_images_differ_only_where_windows_do() -> None:
         left, top, width, height = box.cell_box(row, column)
         area = slice(top, top + height), slice(left, left + width)
         assert (first[area] != second[area]).any() == ((row, column) in ((0, 0), (1, 2)))
-
-
-def test_redrawing_gives_the_same_images() -> None:
-    after = GAME.step(STATE, (0, 0), RNG).state
-    out = [image.copy() for image in GAME.images(STATE)]
-    GAME.draw_into(after, out, STATE)
-    assert all((a == b).all() for a, b in zip(out, GAME.images(after)))

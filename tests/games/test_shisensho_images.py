@@ -14,9 +14,8 @@ from PIL import Image
 
 from vlmgym.errors import StateError, UsageError
 from vlmgym.sandbox.games.shisensho.game import ShisenSho, ShisenShoState
-from vlmgym.sandbox.games.shisensho.images import tile_images
+from vlmgym.sandbox.games.shisensho.images import open_digits, tile_images
 from vlmgym.sandbox.registry import make_game
-from vlmgym.testing import GAME_CHECKS, Check, check_name, run_check
 
 
 def game_of(perception: int = 3, reasoning: int = 3, **overrides: Any) -> ShisenSho:
@@ -38,18 +37,10 @@ def rows_by_class(state: ShisenShoState) -> dict[str, list[int]]:
     return by_class
 
 
-# The game ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("check", GAME_CHECKS, ids=check_name)
-def test_digits_pass_all_checks(check: Check) -> None:
-    if check.__name__ != "check_determinism_over_processes":  # this check is slow and the same for other tiles
-        run_check(check, game_of(5, 1), seeds=(0,))
-
-
 def test_equal_tiles_show_different_images() -> None:
     game = game_of()
-    labels = np.array([row["label"] for row in map(digits_table().__getitem__, range(len(digits_table())))])
+    table = open_digits()
+    labels = np.array([table[row]["label"] for row in range(len(table))])
     for seed in range(5):
         state = start(game, seed)
         for label, rows in rows_by_class(state).items():
@@ -77,9 +68,6 @@ def test_golden_images(level: int) -> None:
     assert {len(set(rows)) for rows in rows_by_class(state).values()} == {min(level, 4) if level == 1 else 4}
 
 
-# States ---------------------------------------------------------------------------------------------------------------
-
-
 # Configuration --------------------------------------------------------------------------------------------------------
 
 
@@ -96,12 +84,6 @@ def test_golden_images(level: int) -> None:
 def test_invalid_configuration(overrides: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         game_of(**overrides)
-
-
-def digits_table() -> Any:
-    from vlmgym.sandbox.games.shisensho.images import open_digits
-
-    return open_digits()
 
 
 # A folder of class folders --------------------------------------------------------------------------------------------
@@ -161,11 +143,7 @@ def test_changed_images_are_detected(folder: Path) -> None:
         in_folder(folder).from_json(text)
 
 
-@pytest.mark.parametrize(
-    ("label", "reason"),
-    [("a,b", "cannot appear in a list"), ("(a)", "cannot appear in a list"), ("empty", "cannot appear in a list"),
-     ("two  blanks", "cannot appear in a list"), ("CAT", "differ only in case")],
-)  # fmt: skip
+@pytest.mark.parametrize(("label", "reason"), [("a,b", "cannot appear in a list"), ("CAT", "differ only in case")])
 def test_ambiguous_class_names_are_rejected(folder: Path, label: str, reason: str) -> None:
     (folder / "owl").rename(folder / label)
     with pytest.raises(UsageError, match=reason):
@@ -182,9 +160,6 @@ def test_rows_without_a_label_are_listed(folder: Path) -> None:
     assert (skipped.index, skipped.reason) == (1, "its label is empty, as in 1 other rows")
     with pytest.raises(UsageError, match=r"row 1 of .* label is empty"):
         start(in_folder(folder / "rows.jsonl", bad_rows="fail"))
-
-
-# The script -----------------------------------------------------------------------------------------------------------
 
 
 def test_data_without_labels_are_rejected(tmp_path: Path) -> None:
