@@ -54,7 +54,7 @@ def test_game_with_other_config_fields(game: str) -> None:
 
 def test_example_game_keeps_the_contract(lamps: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(testing, "TURNS", 8)  # as in other processes
-    (note,) = check_game(lamps.Lamps, levels=[(3, 3)], seeds=(0,))
+    (note,) = check_game("lamps", levels=[(3, 3)], seeds=(0,))
     assert note.startswith("oracle of ")  # Lamps has no oracle
 
 
