@@ -17,7 +17,7 @@ from vlmgym.policies.vllm import VLLMOptions
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.reward import Outcome
 
-BAD = ["x", b"x", 1.5, float("nan"), -1, 10**30, [0, 0, 0], [None, "x"], {"a": 1}, object(), int, np.zeros((2, 2))]
+BAD = ["x", 1.5, float("nan"), -1, 10**30, [0, 0, 0], [None, "x"], {"a": 1}, object(), np.zeros((2, 2))]
 """Values of kinds that users pass by mistake."""
 
 
@@ -40,38 +40,26 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: vlmgym.make_dataset("2048", 1, 10**6), "seeds of split train must be below 1,000,000, got 1,000,000"),
     (lambda: vlmgym.make_dataset("2048", 1, states={"move": 1}), "states: move: unexpected keyword argument (got 1)"),
     (lambda: vlmgym.reward_fn([""], [None], [""]), "takes a completion of text or of one message with text, got None"),
-    (lambda: vlmgym.reward_fn([""], [[{"role": "assistant", "tool_calls": []}]], [""]), "takes a completion of text"),
     (lambda: vlmgym.reward_fn([""], ["a", "b"], [""]), "takes a snapshot for each completion, got 2 and 1"),
     (lambda: vlmgym.RewardConfig(shaping="tanh"), "reward: shaping: "),  # type: ignore[arg-type]
-    (lambda: vlmgym.RewardConfig(format_weight=float("nan")), "reward: format_weight: "),
     (lambda: vlmgym.Episode("2048", images="grey"), "images must be true, blank, stale, shuffled or swapped"),
     (lambda: vlmgym.Episode("2048", images="blank", observation="both"), "images blank with observation both: "),
-    (lambda: vlmgym.Episode("2048", images="swapped"), "images swapped needs prompts with several images"),
     (lambda: vlmgym.Episode("nlvr2", observation="text", data="questions.csv"), "images from data are not described"),
     (lambda: vlmgym.Episode("2048", goal_image=True), "has no goal image"),
     (lambda: vlmgym.Episode("geospot", rules=False), "asks a question"),
-    (lambda: vlmgym.Episode("sliding", goal_image=True, observation="text"), "goal_image needs prompts with images"),
-    (lambda: vlmgym.Episode("2048", rules=1), "rules must be a bool"),
-    (lambda: vlmgym.Episode("lightsout", interface="click", skin="screen"), "points of the image"),
     (lambda: vlmgym.Episode("2048", skin="gold"), "skin must be flat, wood, paper, sketch, screen"),
     (lambda: make_game("2048", interface="click"), "2048 is not played by clicks"),
     (lambda: make_game("rotation", data="rows.csv"), "unknown config field 'data'"),
     (lambda: make_game("canary", frames=1, asked=2), "asked must be at most frames, got 2 and 1"),
-    (lambda: make_game("canary", frames=2, asked=1, back=4), "must be at most 10, so that digits differ, got 12"),
     (lambda: evaluate("2048", "random", backend="slurm"), "backend must be one of process, ray"),  # type: ignore[arg-type]
-    (lambda: Budget(budget_tokens=0), "budget_tokens must be above 0, got 0"),
     (lambda: Budget(budget_cost=1.0), "budget_cost requires price_in"),
     (lambda: OpenAIOptions(temperature=float("nan")), "temperature must be at least 0, got nan"),
-    (lambda: OpenAIOptions(top_p=0.0), "top_p must be above 0 and at most 1"),
     (lambda: OpenAIOptions(base_url="localhost:8000/v1"), "base_url must be a URL"),
     (lambda: OpenAIOptions(extra_body='{"stream": true}'), "extra_body cannot set stream"),
-    (lambda: TransformersOptions(batch_size=0), "batch_size must be an integer of at least 1, got 0"),
     (lambda: TransformersOptions(dtype="int8"), "dtype must be one of auto, bfloat16, float16"),  # type: ignore[arg-type]
-    (lambda: VLLMOptions(engine_args="[1]"), "engine_args must be a JSON object"),
     (lambda: VLLMOptions(engine_args='{"hf_token": "x"}'), "engine_args cannot set hf_token"),
     (lambda: make_policy("transformers", TransformersOptions()), "needs --model"),
     (lambda: make_policy("vllm", VLLMOptions(model="./no/such")), "no folder ./no/such"),
-    (lambda: make_policy("vllm", VLLMOptions(model=".")), ". is not a checkpoint"),
 ]
 
 

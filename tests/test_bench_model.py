@@ -85,7 +85,6 @@ def failing(answer: Answer, after: int) -> Behaviour:
     ("answer", "message"),
     [
         (refusal(400, "no such field"), "the server rejected the request (HTTP 400: no such field)"),
-        (Answer(reset=True), "no response: connection failed"),
         (completion("not a stream"), "does not stream"),
         (streamed("up", usage=False), "token counts"),
         (Answer(200, b"", delay=30), "no response: timed out after 0.5 s"),

@@ -35,20 +35,13 @@ def test_a_config_field_overrides_its_level() -> None:
     assert config.model_dump() == {**level.model_dump(), "noise": 0.0, "rows": 8}
 
 
-@pytest.mark.parametrize("difficulty", DIFFICULTIES)
-@pytest.mark.parametrize("level", [0, 6, "3"])
+@pytest.mark.parametrize(("difficulty", "level"), [("perception", 0), ("reasoning", 6), ("reasoning", "3")])
 def test_unknown_levels_are_rejected(difficulty: str, level: Any) -> None:
     with pytest.raises(UsageError, match=f"{difficulty} must be between 1"):
         Config2048.at(**{difficulty: level})
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"rows": 2}, {"columns": 4.0}, {"rows": True}, {"size": 2049}, {"four_probability": float("nan")},
-        {"theme": "pink"},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("overrides", [{"rows": 2}, {"columns": 4.0}, {"rows": True}, {"theme": "pink"}])
 def test_invalid_values_are_rejected(overrides: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         make_game("2048", **overrides)

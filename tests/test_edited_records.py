@@ -40,7 +40,6 @@ def edit(run, tmp_path):
 
 EDITS = [
     (lambda r: r["turns"][2].update(action=7), r"turn 3: an action must be in Discrete\(4\), got 7$"),
-    (lambda r: r["turns"][2].update(action=-(2**70)), rf"turn 3: an action must be .*, got {-(2**70)}$"),
     (lambda r: r["turns"][1].update(state={"board": [[3]]}), "turn 2: invalid state of 2048: "),
     (lambda r: r.update(final_state=5), "final_state: invalid state of 2048: "),
     (lambda r: r["game"]["config"].update(size=-4), "invalid configuration of 2048-v0: size: "),

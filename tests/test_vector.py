@@ -111,29 +111,19 @@ def test_wrappers_of_gymnasium(make_envs):
 
 def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
-    for call, message in [
-        (lambda: envs.step([0] * 4), "reset the environments first"),
-        (lambda: envs.reset(options={"reset_mask": np.zeros(4, bool)}), "not all False"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            call()
+    with pytest.raises(UsageError, match="reset the environments first"):
+        envs.step([0] * 4)
     envs.reset(seed=0)
     for call, message in [
         (lambda: envs.step([0] * 3), "got 3 actions for 4 environments"),
-        (lambda: envs.reset(seed=[1, 2, 3, -1]), "a seed must be an integer from 0"),
         (lambda: envs.step([1, 2, 3, 9]), "in Discrete.*got 9"),
         (lambda: envs.send([0, 0], [1, 1]), "distinct integers from 0 to 3"),
-        (lambda: envs.call("reset"), "cannot call 'reset'"),
     ]:
         with pytest.raises(UsageError, match=message):
             call()
     envs.send([0], [1])
-    for call, message in [
-        (lambda: envs.send([0, 0], [0, 1]), "result of environment 1 was not received"),
-        (lambda: envs.reset(), "environment 1 was not received"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            call()
+    with pytest.raises(UsageError, match="result of environment 1 was not received"):
+        envs.send([0, 0], [0, 1])
     envs.recv()
     envs.step([0] * 4)
     envs.close()
