@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import sys
 import time
@@ -72,20 +71,14 @@ def _raise_in_red(images, prompts):
     raise ValueError("\x1b[31mred\nand more")
 
 
-async def _cancelled(images, prompts):
-    raise asyncio.CancelledError
-
-
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (lambda images, prompts: ["a"], "returned 1 responses to 3 prompts"),
         (lambda images, prompts: ["a", "b", None], r"must return a list of strings or Replies, got \['a', 'b', None\]"),
         (lambda images, prompts: 1 / 0, r"raised ZeroDivisionError: division by zero .*test_policies.py, line \d+"),
-        (lambda images, prompts: next(iter(())), "raised RuntimeError: StopIteration"),
         (lambda images, prompts: sys.exit(3), "raised RuntimeError: SystemExit: 3"),
         (_raise_in_red, r"raised ValueError: \[31mred and more \("),
-        (_cancelled, "raised RuntimeError: CancelledError"),
     ],
 )
 def test_custom_policy_errors(function, message):
@@ -136,13 +129,11 @@ def test_load_function_from_module_and_file(tmp_path, monkeypatch):
 
 
 CLASS = """
-from vlmgym.errors import InfrastructureError
 from vlmgym.policies import ModelPolicy, Reply
 class Mine(ModelPolicy):
     counts_tokens = True
     async def respond(self, images, prompt):
         return Reply("<answer>up</answer>", prompt_tokens=3, completion_tokens=len(images))
-mine = Mine()
 class Raising(ModelPolicy):
     async def respond(self, images, prompt):
         raise KeyError("lost")
@@ -150,9 +141,6 @@ class Slow(ModelPolicy):
     async def respond(self, images, prompt):
         import asyncio
         await asyncio.sleep(60)
-class Offline(ModelPolicy):
-    async def respond(self, images, prompt):
-        raise InfrastructureError("no answer")
 class Plain(ModelPolicy):
     def respond(self, images, prompt):
         return "<answer>up</answer>"
@@ -163,11 +151,9 @@ class Plain(ModelPolicy):
     ("name", "message"),
     [
         ("Mine", ""),
-        ("mine", ""),
-        ("Raising", r"Raising raised KeyError: 'lost' \(.*mine.py, line 11\)"),
+        ("Raising", r"Raising raised KeyError: 'lost' \(.*mine.py, line 9\)"),
         ("Plain", "Plain must respond in an async function"),
         ("Slow", r"Slow timed out after 0.1 s"),
-        ("Offline", "no answer"),
     ],
 )
 def test_model_policies_from_files_work_as_functions_do(run, tmp_path, name, message):
@@ -211,14 +197,13 @@ def test_unloadable_policies(tmp_path, monkeypatch):
         ("broken.py:f", "No module named 'not_there'"),
         ("missing.py:f", "no file missing.py"),
         ("empty.py:f", "'empty.py' has no function or policy 'f'"),
-        ("empty.py:answer", "'empty.py:answer' is neither a function nor a ModelPolicy"),
     ]:
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):
             make_policy(spec, GAME)
 
 
-FULL: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 7, "finish_reason": "stop", "reasoning": "hm"}
-FULL |= {"latency": 0.25, "requests": 2, "model": "mine"}
+FULL: dict[str, Any] = {"prompt_tokens": np.int32(100), "completion_tokens": 7, "finish_reason": "stop"}
+FULL |= {"reasoning": "hm", "latency": np.float32(0.25), "requests": 2, "model": "mine"}
 
 
 def full(prompt: Prompt) -> Reply:
@@ -246,10 +231,9 @@ def test_replies_are_recorded(function: Any) -> None:
                 assert set(details.values()) == {None}
 
 
-@pytest.mark.parametrize("response", ["<answer>up</answer>", Reply("<answer>up</answer>", prompt_tokens=3)])
-def test_budget_requires_token_counts(response: str | Reply) -> None:
-    def mine(images: Any, prompts: list[Prompt]) -> list[str | Reply]:
-        return [response for _ in prompts]
+def test_budget_requires_token_counts() -> None:
+    def mine(images: Any, prompts: list[Prompt]) -> list[Reply]:
+        return [Reply("<answer>up</answer>", prompt_tokens=3) for _ in prompts]
 
     with pytest.raises(PolicyError, match=r"prompt_tokens and completion_tokens"):
         evaluate(GAME, mine, 1, max_turns=1, workers=0, budget=Budget(budget_tokens=10))
@@ -280,7 +264,6 @@ def test_prompt_attributes() -> None:
     [
         ({"text": None}, "text .* string, got NoneType"),
         ({"prompt_tokens": -1}, "prompt_tokens .* at least 0, got -1"),
-        ({"latency": math.nan}, "latency .* seconds, got nan"),
     ],
 )
 def test_invalid_replies(values: Any, message: str) -> None:
@@ -291,19 +274,3 @@ def test_invalid_replies(values: Any, message: str) -> None:
         Reply(**{"text": "up", **values})
     with pytest.raises(PolicyError, match=rf"mine raised UsageError: {message} \(.*test_policies\.py, line \d+\)"):
         evaluate(GAME, mine, 1, max_turns=1, workers=0)
-
-
-def test_numpy_values_and_lone_surrogates_are_recorded_as_json() -> None:
-    class Text(str):
-        pass
-
-    def function(images: Any, prompts: list[Prompt]) -> list[Reply]:
-        half = "\ud800"
-        tokens, seconds = np.int32(3), np.float32(0.5)
-        return [Reply(Text(half), tokens, tokens, half, half, seconds, np.int64(1), half) for _ in prompts]
-
-    (record,) = evaluate(GAME, function, 1, max_turns=1, workers=1)
-    assert type(record).model_validate_json(record.model_dump_json()) == record
-    (turn,) = record.turns
-    assert (turn.prompt_tokens, turn.completion_tokens, turn.latency, turn.requests) == (3, 3, 0.5, 1)
-    assert {turn.response, turn.finish_reason, turn.reasoning, turn.model} == {r"\ud800"}

@@ -57,52 +57,34 @@ def test_unknown_game(game: str) -> None:
         make_game(game)
 
 
+def game_named(name: str, version: int = 0) -> type[Game2048]:
+    return type("Mine", (Game2048,), {"name": name, "version": version})
+
+
 def test_newest_version_of_a_registered_game(registered: None) -> None:
     import gymnasium
 
-    class Mine(Game2048):
-        name = "mine"
-
-    class MineNewer(Game2048):
-        name = "mine"
-        version = 10
-
-    class MineNew(Game2048):
-        name = "mine"
-        version = 9
-
-    for mine in (Mine, MineNewer, MineNew):
+    oldest, newest, older = (game_named("mine", version) for version in (0, 10, 9))
+    for mine in (oldest, newest, older, oldest):
         assert register_game(mine) is mine
     assert {"mine-v0", "mine-v9", "mine-v10"} < set(game_ids())
-    assert game_class("mine") is MineNewer
-    assert game_class("mine-v0") is Mine
-    assert isinstance(make_game("mine-v9", rows=5), MineNew)
+    assert game_class("mine") is newest
+    assert game_class("mine-v0") is oldest
+    assert isinstance(make_game("mine-v9", rows=5), older)
     assert "vlmgym/mine-v10" in gymnasium.registry
-    assert register_game(Mine) is Mine
 
 
 def test_duplicates_and_invalid_names(registered: None) -> None:
-    class Another2048(Game2048):
-        pass
-
-    class Mine(Game2048):
-        name = "mine"
-
-    class AnotherMine(Game2048):
-        name = "mine"
-
-    class Spaced(Game2048):
-        name = "my game"
-
-    with pytest.raises(UsageError, match="the game id '2048-v0' is already taken"):
-        register_game(Another2048)
-    register_game(Mine)
-    with pytest.raises(UsageError, match="the game id 'mine-v0' is already taken"):
-        register_game(AnotherMine)
-    with pytest.raises(UsageError, match="invalid game id 'my game-v0'"):
-        register_game(Spaced)
+    mine = register_game(game_named("mine"))
+    for name, message in (
+        ("2048", "the game id '2048-v0' is already taken"),
+        ("mine", "the game id 'mine-v0' is already taken"),
+        ("my game", "invalid game id 'my game-v0'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            register_game(game_named(name))
     assert game_class("2048") is Game2048
-    assert game_class("mine") is Mine
+    assert game_class("mine") is mine
 
 
 MODULE = """
@@ -130,35 +112,23 @@ ENTRY_POINTS = """\
 tiny-v2 = tiny_games:Tiny
 2048-v0 = tiny_games:Thief
 wrong-v0 = tiny_games:Tiny
-absent-v0 = tiny_games:Absent
 missing-v0 = no_such_module:Game
 number-v0 = tiny_games:not_a_game
 declared-v0 = tiny_games:Declared
-not-an-id = tiny_games:Tiny
+bad-v0 = bad:Bad
 """
-
-FAILING_MODULES = {
-    "def": "SyntaxError: invalid syntax (bad_0.py, line 1)",
-    "raise RuntimeError('no\\ndevice')": "RuntimeError: no device",
-    "raise SystemExit('no licence')": "SystemExit: no licence",
-}
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with two installed distributions of games; the games of the second fail to load."""
+    """Return a folder with an installed distribution of games; some of them fail to load."""
     site = tmp_path_factory.mktemp("site")
     (site / "tiny_games.py").write_text(MODULE)
-    bad_entry_points = "[vlmgym.games]\n"
-    for number, body in enumerate(FAILING_MODULES):
-        (site / f"bad_{number}.py").write_text(body)
-        bad_entry_points += f"bad{number}-v0 = bad_{number}:Bad\n"
-    distributions = {"tiny_games": ENTRY_POINTS, "bad_games": bad_entry_points}
-    for name, points in distributions.items():
-        info = site / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(points)
+    (site / "bad.py").write_text("raise RuntimeError('no\\ndevice')")
+    info = site / "tiny_games-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny_games\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
     return site
 
 
@@ -173,7 +143,7 @@ def run_with(site: Path, *command: str) -> str:
 PROGRAM = """
 import sys, vlmgym
 print('tiny-v2' in vlmgym.game_ids(), 'tiny_games' in sys.modules)
-for game in ('wrong', 'absent', 'missing', 'number', 'not-an-id'):
+for game in ('wrong', 'missing', 'number'):
     try:
         vlmgym.make_game(game)
     except vlmgym.UsageError as error:
@@ -189,19 +159,17 @@ print('gallery', *(shown.game for shown in items_of()))
 
 
 def test_games_of_packages_are_imported_on_demand_and_faults_hide_no_others(installed: Path) -> None:
-    first, wrong, absent, missing, number, no_id, made, known, *lines = run_with(installed, "-c", PROGRAM).splitlines()
+    first, wrong, missing, number, made, known, *lines = run_with(installed, "-c", PROGRAM).splitlines()
     assert (first, made, known) == ("True False", "tiny-v2 vlmgym.sandbox.games.game2048", "True")
     assert "tiny_games:Tiny: its id is tiny-v2, not the name of the entry point" in wrong
-    assert "failed to load the game 'absent-v0'" in absent
+    assert "failed to load the game 'missing-v0'" in missing
     assert "no_such_module" in missing
     assert "not a subclass" in number
-    assert no_id.startswith("unknown game 'not-an-id'")
     listed = {line.split()[0]: line for line in lines if line}
-    for index, reason in enumerate(FAILING_MODULES.values()):
-        assert reason in listed[f"bad{index}-v0"]
+    assert "RuntimeError: no device" in listed["bad-v0"]
     assert "A game that has an entry point" in listed["declared-v0"]
     assert "failed to load" not in listed["2048-v0"]
-    assert {"2048-v0", "bad0-v0"} <= set(listed["gallery"].split())
+    assert {"2048-v0", "bad-v0"} <= set(listed["gallery"].split())
 
 
 HEAVY = {
