@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,22 +88,25 @@ def without_times(record):
 
 
 class Model(ModelPolicy):
-    """A random policy that fails once in each turn in `fails`, given as (game, seed, turn)."""
+    """A random policy that responds out of order, and fails once in each turn in `fails`: (game, seed, turn)."""
 
     name = "model"
     transform = None
-
     counts_tokens = True
 
-    def __init__(self, fails=(), tokens=None):
+    def __init__(self, fails=(), tokens=None, order=0):
         super().__init__()
-        self.fails, self.tokens, self.requested = set(fails), tokens, []
+        self.fails, self.tokens, self.order = set(fails), tokens, random.Random(order)
+        self.requested, self.most = [], 0
+
+    def set_running_episodes(self, episodes):
+        self.most = max(self.most, episodes)
 
     async def respond(self, images, prompt):
         place = (prompt.game.name, prompt.seed, prompt.turn)
         self.requested.append(place)
+        await asyncio.sleep(self.order.random() / 500)
         if place in self.fails:
             self.fails.remove(place)
             raise InfrastructureError("the server is down")
-        await asyncio.sleep(0.001)
         return Reply(random_response(prompt), self.tokens, self.tokens)

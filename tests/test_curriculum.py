@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.playing import Model
 from vlmgym.cli.main import main
 from vlmgym.curriculum import Curriculum, CurriculumFile, EntryProgress, Pick, Progress
 from vlmgym.curriculum.file import builtin_names
 from vlmgym.curriculum.schedule import describe
-from vlmgym.errors import InfrastructureError, UsageError
+from vlmgym.errors import UsageError
 from vlmgym.evaluation import Budget, EpisodeRecord, Hooks, evaluate, read_run
-from vlmgym.policies import ModelPolicy, Reply, random_response
 from vlmgym.rollout.turn import TURN_LIMIT
 
 
@@ -263,31 +261,15 @@ def test_timetable_counts_the_steps_that_stages_take() -> None:
 # Data of users --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    """A table of places with single-colour images and column names that need a mapping."""
-    from PIL import Image
-
-    rows = ["photo,y,x,land"]
-    for number, (y, x, land) in enumerate([(48.86, 2.35, "FR"), (50.85, 4.35, "BE"), (52.52, 13.4, "DE")]):
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
-        rows.append(f"{number}.png,{y},{x},{land}")
-    path = tmp_path / "places.csv"
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
-COLUMNS = "columns=image=photo,latitude=y,longitude=x,country=land"
-
-
-def test_data_settings_replace_those_of_the_file(table: Path, tmp_path: Path) -> None:
+def test_data_settings_replace_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "my.toml"
-    stages = f'[{{ episodes = 1, overrides = {{ data = "{table}" }} }}, {{ overrides = {{ stage = 4 }} }}]'
     path.write_text(
-        f'[[entries]]\ngame = "vlm-gym/geospot"\noverrides = {{ columns = ["image=photo"] }}\nstages = {stages}\n'
+        '[[entries]]\ngame = "vlm-gym/geospot"\noverrides = { columns = ["image=photo"] }\n'
+        'stages = [{ episodes = 1, overrides = { data = "places.csv" } }, { overrides = { stage = 4 } }]\n'
         '[[entries]]\ngame = "2048"\n'
     )
-    curriculum = Curriculum.read(path, {"data": "other.csv", "columns": COLUMNS.partition("=")[2]})
+    columns = "image=photo,latitude=y,longitude=x,country=land"
+    curriculum = Curriculum.read(path, {"data": "other.csv", "columns": columns})
     first, second = (stage.game.config for stage in curriculum.entries[0].stages)
     assert {config.data for config in (first, second)} == {"other.csv"}
     assert {len(config.columns) for config in (first, second)} == {4}
@@ -344,29 +326,6 @@ def facts(records: Iterable[EpisodeRecord]) -> list[Any]:
     return [(r.index, r.seed, r.game, r.stage, response, r.score) for r, response in zip(records, responses)]
 
 
-class Model(ModelPolicy):
-    """A random policy that responds out of order and fails in episodes whose seed is in `fails`."""
-
-    name = "model"
-    transform = None
-    counts_tokens = True
-
-    def __init__(self, order: int = 0, fails: Iterable[int] = (), tokens: int | None = None) -> None:
-        super().__init__()
-        self.order, self.fails, self.tokens = random.Random(order), {*fails}, tokens
-        self.most, self.begun = 0, set[int]()
-
-    def set_running_episodes(self, episodes: int) -> None:
-        self.most = max(self.most, episodes)
-
-    async def respond(self, images: list[Any], prompt: Any) -> Reply:
-        self.begun.add(prompt.seed)
-        await asyncio.sleep(self.order.random() / 100)
-        if prompt.seed in self.fails:
-            raise InfrastructureError("the server is down")
-        return Reply(random_response(prompt), self.tokens, self.tokens)
-
-
 def test_stages_follow_from_earlier_results(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
     assert [record.index for record in whole] == list(range(EPISODES))
     assert [record.seed for record in whole] == list(range(5, 5 + EPISODES))
@@ -385,7 +344,7 @@ def test_stages_follow_from_earlier_results(curriculum: Curriculum, whole: list[
 def test_stages_do_not_depend_on_concurrency_or_order(
     curriculum: Curriculum, whole: list[EpisodeRecord], concurrency: int, order: int
 ) -> None:
-    model = Model(order)
+    model = Model(order=order)
     again = evaluate(curriculum, model, EPISODES, **SETTINGS, concurrency=concurrency)
     assert facts(again) == facts(whole)
     assert model.most == min(concurrency, AT_ONCE)
@@ -400,10 +359,10 @@ def test_resumed_run_reaches_the_same_stages(curriculum: Curriculum, whole: list
 
 def test_failed_episode_blocks_later_stages_until_resumed(curriculum: Curriculum, whole: list[EpisodeRecord]) -> None:
     reasons: list[str] = []
-    model = Model(fails=[5 + 9])
+    model = Model([(game, 5 + 9, 0) for game in ("2048", "swap")])
     part = evaluate(curriculum, model, EPISODES, **SETTINGS, hooks=Hooks(on_stop=reasons.append))
     assert reasons == ["episode 9 has no result, so later stages are unknown"]
-    assert max(model.begun) == 5 + 9 + AT_ONCE - 1
+    assert max(seed for _, seed, _ in model.requested) == 5 + 9 + AT_ONCE - 1
     assert facts(part[:9]) == facts(whole[:9])
     assert part[9].status == "error"
     assert facts(evaluate(curriculum, Model(), EPISODES, **SETTINGS, resume=part)) == facts(whole)
@@ -412,7 +371,7 @@ def test_failed_episode_blocks_later_stages_until_resumed(curriculum: Curriculum
 def test_stages_by_episode_do_not_wait() -> None:
     entry = {"game": "2048", "overrides": {"size": 64}, "stages": [{"name": "a", "episodes": 7}, {"name": "b"}]}
     curriculum = Curriculum.from_file(CurriculumFile.model_validate({"entries": [entry]}))
-    model = Model(fails=[5])
+    model = Model([("2048", 5, 0)])
     records = evaluate(curriculum, model, 12, **SETTINGS)
     assert [record.stage for record in records] == ["a"] * 7 + ["b"] * 5
     assert [record.status for record in records] == ["error"] + [TURN_LIMIT] * 11
