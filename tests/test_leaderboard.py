@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.leaderboard import Config, write
 from tests.browser import AXE, EVIL, Watched, check_accessible, chromium
 from tests.commands import Done
 from tests.playing import edited, small_suite
@@ -135,15 +134,6 @@ def test_names_are_text_and_reports_are_linked(runs: Path, watched: Watched, tmp
     other.page.wait_for_selector(".pane .outcome")
     assert "swap-v0, seed 2026000" in other.page.inner_text(".stage h2")
     other.check()
-
-
-def test_the_committed_page_is_written_by_its_command(runs: Path, tmp_path: Path) -> None:
-    write(Config(suite="small-1", docs=tmp_path, workers=0))
-    rows = [line.split(" | ") for line in (tmp_path / "leaderboard.md").read_text().splitlines() if "±" in line]
-    assert [row[0] for row in rows[:1]] == ["| oracle"]
-    assert sorted(row[0] for row in rows[1:3]) == ["| random", "| random-legal"]
-    assert {"| planning", "| perception"} <= {row[0] for row in rows[3:]}
-    assert "verified" in (tmp_path / "leaderboard" / "small-1.html").read_text()
 
 
 def test_runs_with_differences_are_ranked_last(runs: Path, watched: Watched, tmp_path: Path) -> None:

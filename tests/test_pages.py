@@ -74,25 +74,6 @@ def test_arrow_keys_change_tabs(folder, watched):
         expect(opened.get_by_role("tabpanel")).to_have_count(1)
 
 
-def test_keys_do_nothing_off_screen(folder, watched):
-    opened = watched.visit(folder / "random/report.html", "#2048-v0/0/3")
-    opened.get_by_role("tab", name="Overview").click()
-    opened.evaluate("document.activeElement.blur()")
-    for key in ("ArrowRight", "n", "j"):
-        opened.keyboard.press(key)
-    opened.get_by_role("tab", name="Episodes").click()
-    opened.get_by_role("combobox", name="Turns").focus()  # letters would choose an option
-    opened.keyboard.press("j")
-    expect(opened.locator(".position")).to_have_text("turn 3 of 20")
-    expect(opened.locator(".what")).to_have_text("2048-v0, seed 0")
-    opened.get_by_role("combobox", name="Turns").blur()
-    opened.set_viewport_size({"width": 400, "height": 300})
-    opened.evaluate("window.scrollTo(0, 0)")
-    opened.keyboard.press("ArrowRight")
-    opened.wait_for_timeout(100)
-    expect(opened.locator(".position")).to_have_text("turn 3 of 20")
-
-
 @pytest.mark.parametrize(("name", "count"), [("random/report.html", 4), ("compare/compare.html", 8)])
 def test_videos_are_linked(folder, watched, name, count):
     opened = watched.visit(folder / name, "#videos")

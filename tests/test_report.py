@@ -13,7 +13,6 @@ from tests.browser import EVIL, WAIT, canvas, choose, pixels, rows, shows, turn
 from tests.playing import CHARACTERS, save_run
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
-from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, RunSummary, evaluate, open_run, read_run
 from vlmgym.evaluation.summary import updated_summary
 from vlmgym.pages.document import safe_json
@@ -180,18 +179,6 @@ def test_perception_is_compared_cell_by_cell(folder, watched):
     assert [text.split()[-1] for text in cells.all_inner_texts()] == truth
     sections = opened.eval_on_selector_all("[data-section]", "all => all.map(one => one.dataset.section)")
     assert sections == ["perception", "think", "answer"]
-
-
-def test_killed_run_says_what_was_not_started(folder, tmp_path, watched):
-    killed = RunFolder(tmp_path / "killed")
-    killed.folder.mkdir()
-    killed.run.write_bytes(folder.run.read_bytes())
-    swap = [line for line in folder.episodes.read_bytes().splitlines(keepends=True) if b'"id":"swap-v0"' in line]
-    killed.episodes.write_bytes(b"".join(swap[:2]) + swap[2][:99])
-    main(["report", str(killed.folder), "--workers", "0"])
-    banner = watched.visit(killed.report, "#swap-v0/0/1").inner_text(".banner")
-    assert "The run was stopped: the run was interrupted." in banner
-    assert "not included in any score: 8 not started. Means cover 2 of 10 episodes." in banner
 
 
 @given(st.text(CHARACTERS) | st.sampled_from([EVIL, "</ScRiPt>", "]]>", "&lt;"]))

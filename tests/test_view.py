@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser import AXE, EVIL, WAIT, Watched, canvas, check_accessible, pixels
+from tests.browser import AXE, EVIL, WAIT, Watched, check_accessible, pixels
 from tests.test_report import INTRUSION
 from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
 from vlmgym.pages.diagnose import DiagnoseConfig, diagnose
-from vlmgym.pages.document import safe_json
-from vlmgym.pages.library import Library
 from vlmgym.runs.files import output_folder
 from vlmgym.sandbox.core.episode import Episode
 
@@ -155,25 +153,6 @@ def test_unreadable_runs_say_why(opened):
     assert "linked" not in opened.page.inner_text("#runs")
 
 
-def test_odd_runs_do_not_hide_others(folder, tmp_path):
-    names = ("good", "fifo", os.fsdecode(b"bad\xff"), "huge", "infinite")
-    for name in names:
-        shutil.copytree(folder / "random", tmp_path / name)
-    (tmp_path / "fifo" / ".lock").unlink(missing_ok=True)
-    os.mkfifo(tmp_path / "fifo" / ".lock")
-    for name, number in (("huge", 10**400), ("infinite", float("inf"))):
-        path = tmp_path / name / "summary.json"
-        summary = json.loads(path.read_text())
-        summary["games"]["2048-v0"]["score_mean" if name == "infinite" else "turns"] = number
-        path.write_text(json.dumps(summary))
-    library = Library(tmp_path)
-    library.scan()
-    rows = {row["run"]: row["cells"] for entry in library.entries.values() for row in entry.rows if "run" in row}
-    assert {*rows} == {"good", "fifo", "bad\\xff", "huge", "infinite"}
-    assert safe_json(library.list()).count("infinity") == 0
-    assert all(cells[1:] == rows["good"][1:] for cells in rows.values()), "invalid summaries are computed again"
-
-
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -190,11 +169,8 @@ def test_bad_requests_end_in_a_sentence(opened, url, path, body):
     assert answer.text().count("\n") == 0
 
 
-def test_episodes_and_videos_are_those_of_the_run(opened, url, folder):
-    page = go(opened, url, "run?run=random#swap-v0/1/3")
-    episode = next(one for one in read_run(folder / "random").episodes if one.key == ("swap-v0", 1))
-    game = make_game("swap-v0", **episode.game.config)
-    assert np.array_equal(canvas(page, ".before"), game.draw(game.from_data(episode.turns[2].state)))
+def test_videos_are_those_of_the_run(opened, url, folder):
+    page = go(opened, url, "run?run=random")
     page.get_by_role("tab", name="Videos").click()
     address = page.locator("#panel-videos a").first.get_attribute("href")
     video = page.context.request.get(url.partition("?")[0] + address)
@@ -206,8 +182,6 @@ def test_diagnoses_are_linked(opened, url):
     page = go(opened, url, "run?run=random")
     page.get_by_role("link", name="why turns went wrong").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Diagnosis of")
-    page.locator("td a").first.click()
-    page.wait_for_selector(".pane .badge")
     answer = opened.page.context.request.get(f"{url.partition('?')[0]}diagnosis?run=oracle")
     assert (answer.status, "diagnose.json cannot be read: " in answer.text()) == (400, True)
     expect(go(opened, url, "run?run=random-legal").get_by_role("link", name="why turns")).to_have_count(0)
