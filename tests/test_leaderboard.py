@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "    return [Reply(answer, prompt_tokens=10, completion_tokens=5) for answer in answers]\n"
     )
     games = ("2048-v0", "scenes-statements-v0", "rotation-v0", "swap-v0")
-    with small_suite(root, *games, episodes=3, max_turns=20):
+    with small_suite(root, *games, episodes=3, max_turns=12):
         counting, text = f"{root / 'counting.py'}:counting", ("--observation", "text", "--no-report")
         for name, policy, more in (
             ("random", "random", ("--no-report",)),
