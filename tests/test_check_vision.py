@@ -112,19 +112,6 @@ def test_image_sizes_that_are_rejected_are_a_fault() -> None:
     assert findings[-1].probe == GREY.name, "later probes still run"
 
 
-@pytest.mark.parametrize("value", [None, [], [{"logprob": None}], [{"logprob": 10**400}], [{"logprob": 0.0}]])
-def test_useless_log_probabilities_decide_nothing(value: Any) -> None:
-    model = Model("grey")
-
-    def with_logprobs(request: Request) -> Answer:
-        body = json.loads(model(request).body)
-        body["choices"][0]["logprobs"] = {"content": value}
-        return as_json(body)
-
-    (finding,), _ = check(with_logprobs)
-    assert finding.verdict == "unclear"
-
-
 def test_models_with_some_errors_cause_no_alarm() -> None:
     model, rng = Model(), random.Random(0)
 
@@ -142,20 +129,12 @@ def test_answers_without_images_are_a_leak() -> None:
     assert faults(check_function(look_up)) == {"leak"}
 
 
-def by_form(request: Request) -> Answer:
-    """Answer without looking at the images, but differently to each form of the prompt; read words."""
-    if not images_of(request.body):
-        return Model()(request)
-    return completion(f"<answer>{3 if 'nothing else' in json.dumps(request.body) else 7}</answer>")
-
-
 @pytest.mark.parametrize(
     ("model", "verdict", "evidence"),
     [
         (Model(reads=False), "unclear", "the response is always the same"),
         (Model(reads=False, logprobs=True), "unclear", "log-probabilities depend on the images"),
         (Model("grey"), "unclear", "the response is always the same"),
-        (by_form, "unclear", "the response is always the same"),
         (Model("grey", logprobs=True), "wrong", "log-probabilities are the same for different images"),
         (Model("dropped"), "unclear", "images have no tokens, or they are not counted"),
         (Model("dropped", logprobs=True), "wrong", "log-probabilities are the same for different images"),

@@ -26,11 +26,9 @@ def test_images_as_path_bytes_dict_or_data_url(tmp_path):
     url = "data:image/png;base64," + base64.b64encode(blob).decode()
     for value in (
         "sub/1.png",
-        str(tmp_path / "sub" / "1.png"),
         "sub/../sub/1.png",
         "link.png",
         blob,
-        bytearray(blob),
         {"bytes": blob, "path": "elsewhere.png"},
         {"bytes": None, "path": "sub/1.png"},
         url,
@@ -42,7 +40,7 @@ def test_images_as_path_bytes_dict_or_data_url(tmp_path):
     ("value", "why"),
     [
         (None, "has no image"), ("", "has no image"), (float("nan"), "has no image"),
-        ({"bytes": None, "path": None}, "has no image"), (7, "got 7"), (["a.png"], "must be a path"),
+        ({"bytes": None, "path": None}, "has no image"), (7, "got 7"),
         ("missing.png", "no image 'missing.png'"), (".", "no image '.'"), ("nul\0.png", "cannot be read"),
         ("../secret.png", "outside the folder"), ("/etc/hostname", "outside the folder"),
         ("way_out.png", "outside the folder"), ("loop", "loop|no image"),

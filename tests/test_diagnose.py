@@ -195,25 +195,6 @@ def test_returns_to_earlier_states_are_counted(tmp_path: Path) -> None:
     assert diagnosed(tmp_path / "oracle", game, Player(), 2).rates["state seen before, after a move"].count == 0
 
 
-class Mixer(Player):
-    """Plays the best move on the true board, but states one whose cells are mixed up."""
-
-    def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
-        rows = read_grid(game.describe(state))
-        words = [word for row in rows for word in row]
-        mixed = iter([words[i] for i in rng.permutation(len(words))])
-        stated = "\n".join(", ".join(next(mixed) for _ in row) for row in rows)
-        return compose(stated, "", game.answer.format(game.best_action(state)))
-
-
-@pytest.mark.parametrize("name", ["2048", "jigsaw", "minesweeper", "parking", "shisensho", "sokoban", "sudoku", "swap"])
-def test_impossible_boards_do_not_stop_the_diagnosis(name: str, tmp_path: Path) -> None:
-    save_run(tmp_path / "run", evaluate(make_game(name, 1, 1), Mixer(), 2, max_turns=4, workers=0))
-    (result,) = diagnose(DiagnoseConfig(run=tmp_path / "run", workers=0)).games.values()
-    assert causes(result) == {}
-    assert result.rates["board stated right"].share < 1
-
-
 def test_rules_of_a_prompt_without_them(tmp_path: Path) -> None:
     game = make_game("swap", size=200, prompt="Play well. Answer in <answer></answer>.")
     assert diagnosed(tmp_path / "run", game, Forgetful(), 2).rates["rules in the prompt, if illegal"].share == 0

@@ -12,9 +12,7 @@ import pytest
 import vlmgym
 from tests.commands import BARE
 from vlmgym.cli.main import main
-from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate, open_run
-from vlmgym.pages.library import Library
 
 
 def test_prompts_without_rules_keep_actions_and_form() -> None:
@@ -88,24 +86,3 @@ def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
     row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
     assert len(row["images"]) == 2
     assert row["messages"][0]["content"].startswith("<image><image>")
-
-
-def test_runs_are_listed_with_what_their_prompts_change(tmp_path: Path) -> None:
-    for name, options in {"plain": [], "goal": ["--goal-image", "--no-rules", "--chat"]}.items():
-        main(["eval", "sliding", *BARE, *options, "--output-dir", str(tmp_path / name)])
-    library = Library(tmp_path)
-    library.scan()
-    texts = {json.dumps(entry.rows) for entry in library.entries.values()}
-    assert ["image, chat, no rules, goal image" in text for text in sorted(texts, key=len)] == [False, True]
-
-
-def test_games_without_a_template_are_played_with_their_prompt() -> None:
-    class Untold(type(vlmgym.make_game("lightsout"))):  # type: ignore[misc]
-        prompt_template = property(lambda self: self.missing)
-
-        def prompt(self, state: Any) -> str:
-            return "Press a lamp."
-
-    assert vlmgym.Episode(Untold(), 0).prompt == "Press a lamp."
-    with pytest.raises(UsageError, match="rules"):
-        vlmgym.Episode(Untold(), 0, rules=False)

@@ -265,7 +265,6 @@ def test_right_responses_with_false_statements_are_counted() -> None:
     ("start", "gain", "informative", "advice"),
     [
         (0.5, 0.3, 0.5, None),
-        (0.5, 0.3, 0.01, None),
         (0.5, 0.0, 0.5, "too small for the learning rate"),
         (0.5, 0.0, 0.01, "equal rewards"),
         (1.1, 0.0, 0.01, "choose harder states"),

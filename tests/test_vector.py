@@ -93,22 +93,6 @@ def compare_infos(ours, theirs):
         assert all(np.array_equal(a, b) for a, b in zip(ours[name][mask], value[mask])), name
 
 
-def test_wrappers_of_gymnasium(make_envs):
-    envs = make_envs("2048", 2, 0, size=64, max_episode_steps=2)
-    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
-    env = gymnasium.wrappers.vector.DictInfoToList(env)
-    env.reset(seed=0)
-    env.step(np.array([0, 0]))
-    *_, infos = env.step(np.array([1, 1]))
-    assert [info["episode"]["l"] for info in infos] == [2, 2]
-    assert {info["outcome"] for info in infos} <= {"played", "illegal"}
-    *_, infos = env.step(np.array([1, 1]))
-    assert all("outcome" not in info for info in infos)
-    assert env.single_action_space == gymnasium.spaces.Discrete(4)
-    env.close()
-    assert envs.closed
-
-
 def test_invalid_calls_are_rejected(make_envs):
     envs = make_envs("2048", 4, 0, size=64)
     with pytest.raises(UsageError, match="reset the environments first"):
