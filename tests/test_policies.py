@@ -12,11 +12,14 @@ import pytest
 
 import vlmgym
 from tests.commands import BARE
-from vlmgym.errors import InfrastructureError, PolicyError, UsageError
+from vlmgym.errors import InfrastructureError, PolicyError, UsageError, importing
 from vlmgym.evaluation import Budget, evaluate, read_run
 from vlmgym.policies import ModelPolicy, Prompt, Reply, make_policy, random_response
 from vlmgym.policies.base import policy_rng
 from vlmgym.policies.custom import CustomOptions, CustomPolicy
+from vlmgym.policies.openai.policy import OpenAIOptions
+from vlmgym.policies.transformers import TransformersOptions
+from vlmgym.policies.vllm import VLLMOptions
 from vlmgym.sandbox.core.game import Game
 
 GAME = vlmgym.make_game("2048", size=64)
@@ -274,3 +277,25 @@ def test_invalid_replies(values: Any, message: str) -> None:
         Reply(**{"text": "up", **values})
     with pytest.raises(PolicyError, match=rf"mine raised UsageError: {message} \(.*test_policies\.py, line \d+\)"):
         evaluate(GAME, mine, 1, max_turns=1, workers=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "package"),
+    [
+        ("transformers", TransformersOptions(model="a/b"), "torch"),
+        ("vllm", VLLMOptions(model="a/b"), "vllm"),
+        ("openai", OpenAIOptions(model="m", base_url="http://localhost:1/v1"), "aiohttp"),
+    ],
+)
+def test_missing_package(name: str, options: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    for module in ("local_model", "openai.client"):
+        monkeypatch.delitem(sys.modules, f"vlmgym.policies.{module}", raising=False)
+    with pytest.raises(UsageError, match=f"{name}.* needs {package}: .*install"):
+        make_policy(name, options)
+
+
+def test_an_incompatible_version_of_a_library_is_named() -> None:
+    message = r"^a cannot import its libraries \(cannot import name 'nothing' from 'json' .*vlmgym\[data\]"
+    with pytest.raises(UsageError, match=message), importing("a", "data"):
+        from json import nothing  # type: ignore[attr-defined]  # noqa: F401
