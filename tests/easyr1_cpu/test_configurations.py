@@ -75,14 +75,11 @@ def test_configurations(qwen3: Path, tmp_path: Path, names: tuple[str, ...]) -> 
     [
         (["data.rollout_batch_size=100"], "worker.actor.global_batch_size=128 must divide"),
         (["trainer.n_gpus_per_node=3"], "GPUs=3 must divide worker.actor.global_batch_size"),
-        (["worker.actor.micro_batch_size_per_device_for_experience=5"], "=5 must divide all responses=1024"),
         (["data.max_prompt_length=64"], "but data.max_prompt_length is 64"),
-        (["worker.rollout.max_num_batched_tokens=1024"], "max_num_batched_tokens must be at least 3072"),
         (["algorithm.adv_estimator=remax"], "algorithm.adv_estimator must be one of"),
         (["vlmgym.play.history=1", "vlmgym.play.history_images=1", "data.max_prompt_length=8192"], "have 2 images"),
         (["trainer.logger=[vlmgym,paper]"], "names paper, which is not installed"),
         (["worker.actor.model.model_path=nowhere/at/all"], "no folder nowhere/at/all"),
-        (["data.min_pixels=262144"], "data.min_pixels must be null, got 262144"),
         (["trainer.total_epochs=3"], "trainer.total_epochs has no effect"),
         (["worker.actor.ulysses_size=2"], "worker.actor.ulysses_size must be 1, because"),
         (["worker.actor.model.lora.rank=24"], "lora.rank must be one of 8, 16, 32, 64, 128, 256, 320, 512 for vLLM"),
@@ -243,9 +240,7 @@ def test_missing_model_without_the_hub(qwen3: Path, monkeypatch: pytest.MonkeyPa
         # a GPU holds weights, gradients and optimizer states.
         (("rl_2048",), [], 12_000 + 2000 + 4000, 16_000 / 4, 12_000),
         (("rl_2048",), ["worker.actor.model.freeze_vision_tower=true"], 17_200, (4000 + 12 * 900) / 4, 11_200),
-        (("rl_2048",), ["worker.actor.offload.offload_optimizer=false"], 10_000, 16_000 / 4, 12_000),
         (("rl_2048",), ["trainer.val_only=true"], 10_000, 4000 / 4, 0),
-        (("rl_2048",), ["worker.actor.fsdp.enable_cpu_offload=true"], 22_000, 0, 12_000),
         (("rl_2048",), ["trainer.nnodes=2"], 14_000 / 2 + 4000, 16_000 / 8, 12_000),
         (("rl_2048", "low_memory"), [], 14_000, (2 + 2 + 6) * 1000 / 4, 8000),
         (("rl_2048", "lora"), [], 6000, 2000 / 4, 2000),
@@ -365,7 +360,6 @@ def test_free_memory_in_a_container(tmp_path: Path) -> None:
     [
         (["nowhere.yaml"], "cannot read nowhere.yaml: No such file"),
         (["trainer.steps=3"], "trainer.steps=3: Key 'steps' not in 'TrainerConfig'"),
-        (["trainer.load_checkpoint_path=nowhere"], "trainer.load_checkpoint_path=nowhere: no such file"),
     ],
 )
 def test_invalid_settings(args: list[str], words: str) -> None:

@@ -17,7 +17,6 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
 from verl.models.monkey_patch import apply_ulysses_patch
 from verl.protocol import DataProto
-from verl.trainer import core_algos
 from verl.utils.dataset import process_image
 from verl.workers.actor.dp_actor import DataParallelPPOActor
 from verl.workers.config import ActorConfig, CriticConfig, ModelConfig
@@ -37,12 +36,6 @@ from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
 
 TOKENS = 6
 """Length of responses in tokens."""
-
-
-def test_gae_of_easyr1_still_needs_its_patch() -> None:
-    two = torch.ones(2, 3)
-    with pytest.raises(RuntimeError, match="ambiguous"):
-        core_algos.compute_gae_advantage_return(two, two, two, 1.0, 1.0)
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lmms_eval.tasks import TaskManager, get_task_dict
 
-import tests.games.probe  # noqa: F401 - registers an environment without a version
 from tests.api_server import Answer, ApiServer, Request, completion
 from tests.in_integrations.test_conformance import pixels
 from vlmgym import make_dataset, score
@@ -71,16 +69,6 @@ def test_lmms_eval_evaluates_the_example(tasks: Path, tmp_path: Path) -> None:
         0.5,
     ]
     assert np.mean(answered["scenes-statements"]) == 0.5
-
-
-def test_versions_of_a_gymnasium_environment_are_separate_tasks(tmp_path: Path) -> None:
-    rows = make_dataset(["gym:CartPole-v0", "gym:CartPole-v1", "gym:Unversioned"], 3, size=64)
-    names = write_tasks(tmp_path / "tasks", rows)
-    assert names == ["vlmgym_gym_CartPole_v0", "vlmgym_gym_CartPole_v1", "vlmgym_gym_Unversioned"]
-    manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
-    for name, row in zip(names, rows, strict=True):
-        (doc,) = get_task_dict([name], manager, task_type="chat")[name].test_docs()
-        assert doc["game"] == row["game"]
 
 
 def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:

