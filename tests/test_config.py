@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from vlmgym.cli.eval import evaluate_script
 from vlmgym.cli.games import options_of
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.sandbox.core.config import DIFFICULTIES, GameConfig, config_field, parse_config_fields, setting
+from vlmgym.sandbox.core.config import DIFFICULTIES, parse_config_fields
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.games.game2048 import Config2048
 from vlmgym.sandbox.questions import QuestionsConfig
@@ -77,28 +77,6 @@ def test_the_prompt_can_be_replaced() -> None:
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------
-
-
-class LampsConfig(GameConfig):
-    """Config of a custom game."""
-
-    lamps: int = config_field("reasoning", 5, "Number of lamps.", ge=1)
-    lit: Literal["on", "off"] | None = config_field("perception", None, "State of all lamps.")
-    dim: float = config_field("perception", [0.1, 0.2, 0.5, 0.4, 0.5], "Darkness.", ge=0, le=1)
-    hint: bool = setting(False, "Show a hint.")
-
-
-def test_fields_are_listed_by_kind_with_levels_and_accepted_values() -> None:
-    listed = [(one.name, one.kind, one.default, " ".join(one.levels), one.accepted) for one in options_of(LampsConfig)]
-    assert listed == [
-        ("size", "perceptual", "640", "", "integer 64 to 2048"),
-        ("lit", "perceptual", "null", "", "on, off or null"),
-        ("dim", "perceptual", "0.5", "0.1 0.2 0.5 0.4 0.5", "number 0 to 1"),
-        ("lamps", "reasoning", "5", "", "integer from 1"),
-        ("prompt", "setting", "null", "", "text or null"),
-        ("think_tag", "setting", "think", "", "think, reasoning"),
-        ("hint", "setting", "false", "", "true, false"),
-    ]
 
 
 def test_questions_about_a_game_list_the_levels_that_apply() -> None:
