@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 import vlmgym
 from benchmarks.suites import FreezeConfig, freeze
 from vlmgym.benchmark.suites import read_suite
+from vlmgym.cli.eval import run_evaluation
 from vlmgym.errors import InfrastructureError
+from vlmgym.evaluation import EvalConfig
 from vlmgym.evaluation.summary import GameTally
 from vlmgym.policies import ModelPolicy, Reply, random_response
 from vlmgym.runs.record import EpisodeRecord, RunRecord, now, versions
@@ -58,6 +60,13 @@ def save_run(folder: Path, episodes: Sequence[EpisodeRecord]) -> None:
     )
     (folder / "run.json").write_text(config.model_dump_json())
     (folder / "episodes.jsonl").write_text("".join(f"{episode.model_dump_json()}\n" for episode in episodes))
+
+
+def play_run(out, policy, games=("2048",), **options):
+    """Play a few short episodes of each game; return the folder of the run."""
+    quick = {"episodes": 8, "max_turns": 10, "size": 128, "workers": 0, "videos": 0, "report": False}
+    run_evaluation(games, EvalConfig(policy=policy, output_dir=out, **quick | options))
+    return out
 
 
 @contextmanager

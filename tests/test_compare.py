@@ -11,29 +11,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.playing import edited
+from tests.playing import edited, play_run
 from vlmgym import UsageError
-from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.evaluation import EvalConfig, read_run
+from vlmgym.evaluation import read_run
 from vlmgym.evaluation.compare import Comparison
 from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.sandbox.core.reward import RewardConfig
 from vlmgym.statistics import paired_difference
 
 
-def play(out: Path, policy: str, games: tuple[str, ...] = ("2048",), **options: Any) -> Path:
-    shown = {"episodes": 6, "max_turns": 15, "size": 128, "workers": 0, "videos": 0, "report": False} | options
-    run_evaluation(games, EvalConfig(policy=policy, output_dir=out, **shown))
-    return out
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("runs")
     return (
-        play(folder / "trained", "oracle", ("2048", "swap"), seed=2),
-        play(folder / "baseline", "random", ("2048", "swap"), episodes=7),
+        play_run(folder / "trained", "oracle", ("2048", "swap"), episodes=6, seed=2),
+        play_run(folder / "baseline", "random", ("2048", "swap"), episodes=7),
     )
 
 
@@ -97,21 +90,21 @@ def test_episodes_without_a_result_are_not_paired(runs, tmp_path):
 @pytest.mark.parametrize(
     ("games", "options", "fact"),
     [
-        (("2048",), {"max_turns": 14}, "max_turns: 15 in oracle, 14 in random-legal"),
+        (("2048",), {"max_turns": 9}, "max_turns: 10 in oracle, 9 in random-legal"),
         (("2048",), {"overrides": (("rows=5",),)}, "rows: 4 in oracle, 5 in random-legal"),
         (("2048",), {"seed": 100}, "no results with the same game and seed"),
         (("shisensho",), {"size": 400}, "no game in common: 2048-v0, swap-v0 and shisensho-v0"),
     ],
 )
 def test_runs_that_cannot_be_compared(runs, tmp_path, games, options, fact):
-    other = play(tmp_path / "other", "random-legal", games, episodes=1, **options)
+    other = play_run(tmp_path / "other", "random-legal", games, episodes=1, **options)
     with pytest.raises(UsageError, match=fact):
         compared(runs[0], other, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_other_differences_are_noted(runs, tmp_path, capsys):
-    other = play(tmp_path / "other", "random", reward=RewardConfig(illegal=-1.0), history=1)
+    other = play_run(tmp_path / "other", "random", reward=RewardConfig(illegal=-1.0), history=1)
     found = compared(other, runs[1], tmp_path / "out")
     assert found.labels == ("other", "baseline")
     assert found.notes == (

@@ -6,29 +6,23 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
 import vlmgym
-from tests.playing import edited
+from tests.playing import CHARACTERS, edited, play_run
 from vlmgym import UsageError
-from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.main import main
-from vlmgym.evaluation import EvalConfig
+from vlmgym.errors import one_line
+from vlmgym.evaluation.saved_runs import csv_lines
 from vlmgym.evaluation.table import ResultsTable, latex, markdown
 from vlmgym.statistics import paired_difference
 
+GAMES = ("2048", "sliding")
 NASTY = r"""=cmd|'C calc'!A0 ~5% of {x}_y $\alpha$ #1 & <b>*bold*<b> `q` [l](u) -- "z" ^2"""
 """Name of a model with the special characters of every format."""
-
-
-def play(out: Path, policy: str, games: tuple[str, ...] = ("2048", "sliding"), **options: Any) -> Path:
-    shown = {"episodes": 8, "max_turns": 10, "size": 128, "workers": 0, "videos": 0, "report": False} | options
-    run_evaluation(games, EvalConfig(policy=policy, output_dir=out, **shown))
-    return out
 
 
 def renamed(run: Path, model: str) -> Path:
@@ -41,10 +35,10 @@ def renamed(run: Path, model: str) -> Path:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    play(folder / "a" / "oracle", "oracle")
-    play(folder / "b" / "random", "random", ("2048",))
-    play(folder / "c" / "random", "random", ("sliding",))  # another run of the same row
-    renamed(play(folder / "d", "random-legal"), f"org/{NASTY}")
+    play_run(folder / "a" / "oracle", "oracle", GAMES)
+    play_run(folder / "b" / "random", "random")
+    play_run(folder / "c" / "random", "random", ("sliding",))  # another run of the same row
+    renamed(play_run(folder / "d", "random-legal", GAMES), f"org/{NASTY}")
     return folder
 
 
@@ -116,7 +110,7 @@ def test_csv_and_json_load_in_pandas(runs, printed):
 
 
 def test_latex_escapes_special_characters(runs, printed, tmp_path):
-    last = renamed(play(tmp_path / "last", "random-legal", ("2048",)), "[2cm]b")  # not an option of the row before
+    last = renamed(play_run(tmp_path / "last", "random-legal"), "[2cm]b")  # not an option of the row before
     body = printed(runs, last, "--format", "latex")
     assert r"5\% of \{x\}\_y \$\textbackslash{}alpha\$ \#1 \& " in body
     assert "{[}2cm" in body
@@ -132,18 +126,18 @@ def test_latex_escapes_special_characters(runs, printed, tmp_path):
     ],
 )
 def test_different_settings_are_refused(runs, tmp_path, options, message):
-    other = play(tmp_path / "other", "random", ("2048",), **options)
+    other = play_run(tmp_path / "other", "random", **options)
     with pytest.raises(UsageError, match=message.replace("(", r"\(")):
         ResultsTable(vlmgym.read_runs([runs / "a", other]), ("model",), ("game",))
 
 
 def test_levels_and_repeated_models(runs, tmp_path):
-    easy = play(tmp_path / "easy", "oracle", perception=2)
+    easy = play_run(tmp_path / "easy", "oracle", GAMES, perception=2)
     both = vlmgym.read_runs([runs / "a", easy])
     table = ResultsTable(both, ("model", "perception"), ("game",))
     assert table.rows == [("oracle", "perception 3"), ("oracle", "perception 2")]
     assert table.best == [], "different levels are different tasks"
-    again = play(tmp_path / "again", "oracle")
+    again = play_run(tmp_path / "again", "oracle", GAMES)
     twice = vlmgym.read_runs([runs / "a", again])
     with pytest.raises(UsageError, match=r"two results for oracle, 2048-v0: .*; add run to --rows"):
         ResultsTable(twice, ("model",), ("game",))
@@ -155,7 +149,7 @@ def test_levels_and_repeated_models(runs, tmp_path):
 
 
 def test_notes_say_what_may_bias_a_comparison(runs, tmp_path):
-    other = play(tmp_path / "other", "random", ("2048",))
+    other = play_run(tmp_path / "other", "random")
     with edited(other / "run.json") as config, edited(other / "episodes.jsonl") as records:
         config["versions"]["vlmgym"] = "0.0.9"
         del records[6:]
