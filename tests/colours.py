@@ -1,9 +1,10 @@
-"""Test data: single-colour images, and column metadata."""
+"""Test data: single-colour images, tables, and column metadata."""
 
 from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -22,3 +23,10 @@ def encoded(
     buffer = io.BytesIO()
     Image.new(mode, size, colour).save(buffer, form, **options)
     return buffer.getvalue()
+
+
+def write_rows(folder: Path, *rows: dict[str, Any], name: str = "rows.jsonl") -> str:
+    """Write a table as JSON lines, beside the red image a.png, which a row shows unless it has another one."""
+    (folder / "a.png").write_bytes(encoded())
+    (folder / name).write_text("".join(json.dumps({"image": "a.png", **row}) + "\n" for row in rows))
+    return str(folder / name)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
+from tests.colours import write_rows
 from vlmgym import make_game
 from vlmgym.cli.eval import rows_of, run_evaluation
 from vlmgym.cli.main import main
@@ -23,13 +23,10 @@ QUIET = ("--policy", "oracle", "--workers", "0", "--videos", "0", "--no-report",
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[int], str]:
     """Return a function that writes a table with the given number of questions and returns its path."""
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
 
     def table(count: int) -> str:
-        path = tmp_path / f"{count}.csv"
-        rows = (f"a.png,How many?,{number},number {number}\n" for number in range(count))
-        path.write_text("image,question,answer,keywords\n" + "".join(rows))
-        return str(path)
+        rows = [{"question": "How many?", "answer": n, "keywords": f"number {n}"} for n in range(count)]
+        return write_rows(tmp_path, *rows, name=f"{count}.jsonl")
 
     return table
 
@@ -66,7 +63,7 @@ def test_run_is_resumed_with_all_rows(
     assert played_rows(folder) == list(range(7))
     evaluate("vqa", "--all-rows", "--config", f"data={data}", "--resume", str(folder))  # all rows have been played
     assert played_rows(folder) == list(range(7))
-    Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:6]))
+    Path(data).write_text("".join(Path(data).read_text().splitlines(keepends=True)[:5]))
     assert "episodes was 7 and is 5" in rejected(capsys, "vqa", "--config", f"data={data}", "--resume", str(folder))
 
 

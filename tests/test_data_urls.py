@@ -1,6 +1,5 @@
 """Images and tables at URLs, from a real server."""
 
-import json
 import random
 import time
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from tests.colours import GREEN, RED, encoded
+from tests.colours import GREEN, RED, encoded, write_rows
 from tests.web_server import body, serving
 from vlmgym import make_game
 from vlmgym.errors import UsageError
@@ -47,8 +46,7 @@ def test_images_are_loaded_with_redirects_if_urls_are_allowed(tmp_path):
     image = encoded()
     answers = {"/a.png?size=1": body(image), "/moved": body(b"", 302, Location="/a.png?size=1")}
     with web(answers) as (url, requested):
-        (tmp_path / "rows.jsonl").write_text(json.dumps({"image": f"{url}/moved", "question": "Q?", "answer": "red"}))
-        data = str(tmp_path / "rows.jsonl")
+        data = write_rows(tmp_path, {"image": f"{url}/moved", "question": "Q?", "answer": "red"})
         with pytest.raises(UsageError, match=r"only with urls=true"):
             make_game("vqa", data=data, bad_rows="fail").start_at(0, np.random.default_rng(0))
         assert requested == []

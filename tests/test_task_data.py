@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.colours import encoded
+from tests.colours import encoded, write_rows
 from vlmgym import make_game
 from vlmgym.cli.main import main
 from vlmgym.errors import StateError, UsageError
@@ -178,10 +178,9 @@ def test_columns_are_found_or_mapped(tmp_path):
 
 @pytest.mark.parametrize(("column", "truth"), [("tags.1", "car"), ("boxes.name", "bus"), ("tags.name", None)])
 def test_columns_reach_into_lists_and_objects(tmp_path, column, truth):
-    row = {"image": "a.png", "question": "What?", "tags": ["cat", "car"], "thing": {"name": "dog"}}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"boxes": [{"name": "bus"}, {"name": "van"}]}))
-    (tmp_path / "a.png").write_bytes(encoded())
-    game = task(str(tmp_path / "rows.jsonl"), columns=f"answer={column}", bad_rows="fail")
+    row = {"question": "What?", "tags": ["cat", "car"], "thing": {"name": "dog"}}
+    data = write_rows(tmp_path, row | {"boxes": [{"name": "bus"}, {"name": "van"}]})
+    game = task(data, columns=f"answer={column}", bad_rows="fail")
     if truth is None:
         with pytest.raises(UsageError, match="answer is empty"):
             start(game, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
+from tests.colours import write_rows
 from tests.commands import Done
 from tests.web_server import serving
 from vlmgym import Episode, UsageError, score
@@ -23,11 +22,8 @@ PLAY = ["--policy", "oracle", "--episodes", "2", "--workers", "0", "--videos", "
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    path = tmp_path / "table.jsonl"
-    rows = [{"question": f"What is {n}?", "answer": f"{n}", "image": "a.png"} for n in range(3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    rows = [{"question": f"What is {n}?", "answer": f"{n}"} for n in range(3)]
+    return Path(write_rows(tmp_path, *rows, name="table.jsonl"))
 
 
 @pytest.fixture

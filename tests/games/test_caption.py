@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from benchmarks.chance import best_constant_caption
+from tests.colours import write_rows
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.reward import score_response
 from vlmgym.sandbox.games.caption.game import PHOTOGRAPHS, Caption, CaptionConfig, CaptionState, load_photograph
@@ -149,19 +148,6 @@ def test_photographs_match_scikit_image() -> None:
 # Data -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(8):
-        Image.new("RGB", (40, 30), (30 * number, 0, 0)).save(tmp_path / f"{number}.png")
-    return tmp_path
-
-
-def write(folder: Path, rows: list[dict[str, Any]]) -> str:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps({"image": f"{i}.png", **row}) + "\n" for i, row in enumerate(rows)))
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -177,8 +163,8 @@ def write(folder: Path, rows: list[dict[str, Any]]) -> str:
         ({"keywords": ["1", "2", "3", "4", "5"]}, (("1",), ("2",), ("3",), ("4",), ("5",))),  # four are required
     ],
 )
-def test_keywords_of_a_row(folder: Path, row: dict[str, Any], expected: tuple[tuple[str, ...], ...]) -> None:
-    game = at(data=write(folder, [row]), bad_rows="fail")
+def test_keywords_of_a_row(tmp_path: Path, row: dict[str, Any], expected: tuple[tuple[str, ...], ...]) -> None:
+    game = at(data=write_rows(tmp_path, row), bad_rows="fail")
     state = game.start_at(0, np.random.default_rng(0))
     assert state.keywords == expected
     assert game.score(state, game.solution(state))[0] == 1.0
@@ -195,8 +181,8 @@ def test_keywords_of_a_row(folder: Path, row: dict[str, Any], expected: tuple[tu
         ({"captions": ["a cat", "the dog"]}, "no words in common"),
     ],
 )
-def test_bad_rows_say_why(folder: Path, row: dict[str, Any], reason: str) -> None:
-    data = write(folder, [row, {"keywords": "dog", "captions": ["dog"]}])
+def test_bad_rows_say_why(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    data = write_rows(tmp_path, row, {"keywords": "dog", "captions": ["dog"]})
     with pytest.raises(UsageError, match=rf"row 0 of .* is bad: .*{reason}"):
         at(data=data, order="rows", bad_rows="fail").start_at(0, np.random.default_rng(0))
     state = at(data=data, order="rows").start_at(0, np.random.default_rng(0))

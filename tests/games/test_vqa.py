@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
+from tests.colours import RED, write_rows
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.reward import Outcome, score_response
 from vlmgym.sandbox.games.scenes.questions import SceneQuestions
@@ -38,13 +37,6 @@ def test_responses_are_parsed_and_scored() -> None:
 # Data -----------------------------------------------------------------------------------------------------------------
 
 
-def data(folder: Path, *rows: dict[str, Any]) -> str:
-    Image.new("RGB", (60, 40), (90, 30, 30)).save(folder / "a.png")
-    file = folder / "rows.jsonl"
-    file.write_text("".join(json.dumps({"image": "a.png", **row}) + "\n" for row in rows))
-    return str(file)
-
-
 def photographs(file: str, **overrides: Any) -> Vqa:
     return Vqa(VqaConfig.at(data=file, **overrides))
 
@@ -55,7 +47,7 @@ def test_questions_from_data(tmp_path: Path) -> None:
         {"question": "How many?", "answer": 2, "type": None},
         {"question": "Which colour?", "answer": ["red", "crimson"]},
     ]
-    game = photographs(data(tmp_path, *rows), order="rows", size=100)
+    game = photographs(write_rows(tmp_path, *rows), order="rows", size=100)
     first, second, third = (game.start_at(seed, np.random.default_rng(0)) for seed in range(3))
     assert (first.type, first.question, first.answers) == ("object", "What is it?", ("a cat",))
     assert (second.type, second.answers, third.answers) == ("", ("2",), ("red", "crimson"))
@@ -65,12 +57,12 @@ def test_questions_from_data(tmp_path: Path) -> None:
         assert game.perceive(state, "anything") is None
         assert "Each object is" not in game.prompt(state)
     assert game.score(third, "blue")[0] == 0.0
-    assert game.images(first)[0][50, 50].tolist() == [90, 30, 30]
+    assert game.images(first)[0][50, 50].tolist() == [*RED]
 
 
 def test_agreement_of_several_annotators(tmp_path: Path) -> None:
     answers = [{"answer": word, "answer_id": i} for i, word in enumerate(["red"] * 2 + ["pink"] * 8)]
-    file = data(tmp_path, {"question": "Which colour?", "answers": answers})
+    file = write_rows(tmp_path, {"question": "Which colour?", "answers": answers})
     game = photographs(file, agreement=3)
     state = game.start_at(0, np.random.default_rng(0))
     assert game.score(state, "red")[0] == pytest.approx(2 / 3)
@@ -92,7 +84,7 @@ def test_agreement_of_several_annotators(tmp_path: Path) -> None:
     ],
 )
 def test_empty_and_long_answers_are_ignored(tmp_path: Path, answers: object, solution: str) -> None:
-    game = photographs(data(tmp_path, {"question": "What?", "answers": answers}), bad_rows="fail")
+    game = photographs(write_rows(tmp_path, {"question": "What?", "answers": answers}), bad_rows="fail")
     state = game.start_at(0, np.random.default_rng(0))
     assert game.solution(state) == solution
     assert game.score(state, solution)[0] == 1.0
@@ -102,7 +94,7 @@ def test_empty_and_long_answers_are_ignored(tmp_path: Path, answers: object, sol
     "answer", [None, "", [], [None], {"text": "cat"}, "word " * 40, "two\nlines", "<answer>", "a</answer>"]
 )
 def test_a_row_without_a_possible_answer_is_bad(tmp_path: Path, answer: object) -> None:
-    file = data(tmp_path, {"question": "What?", "answer": answer})
+    file = write_rows(tmp_path, {"question": "What?", "answer": answer})
     with pytest.raises(UsageError, match=r"row 0 .* is bad: .*answer"):
         photographs(file, bad_rows="fail").start_at(0, np.random.default_rng(0))
 
