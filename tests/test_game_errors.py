@@ -11,8 +11,6 @@ from tests.playing import without_times
 from vlmgym.errors import GameError
 from vlmgym.evaluation import evaluate, read_run
 from vlmgym.policies import ModelPolicy, Reply
-from vlmgym.rollout.runner import needs_workers
-from vlmgym.rollout.settings import RunSettings
 from vlmgym.rollout.states import StateConfig, sample_state
 from vlmgym.sandbox import registry
 from vlmgym.sandbox.answers.choice import Number
@@ -152,18 +150,6 @@ def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     monkeypatch.delenv(FAULT)
     mended = play(game, resume=[first, again, last])
     assert [without_times(r) | {"attempt": 1} for r in mended] == [without_times(r) for r in whole]
-
-
-@pytest.mark.parametrize("fault", ["start_at", "step", "draw", "legal_actions"])
-def test_a_failing_game_is_played_with_the_default_of_workers(game, monkeypatch, fault):
-    def broken(self, *args):
-        raise RuntimeError(f"broken {fault}")
-
-    monkeypatch.setattr(Fragile, fault, broken)
-    settings = RunSettings(episodes=3, max_turns=5)
-    assert needs_workers(Buttons(), [game], settings)
-    monkeypatch.undo()
-    assert not needs_workers(Buttons(), [game], settings)
 
 
 def test_a_failing_game_in_worker_processes(game, monkeypatch):

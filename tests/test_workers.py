@@ -40,8 +40,6 @@ def test_unpicklable_results_and_errors(workers):
         asyncio.run(workers.call(_returns_lambda))
     with pytest.raises(WorkerError, match="raised _Unpicklable: odd"):
         asyncio.run(workers.call(_raises_unpicklable))
-    with pytest.raises(WorkerError, match="ValueError: not here"):
-        asyncio.run(workers.call(_UnpicklableHere))
     assert asyncio.run(workers.call(_slow_double, 4))[0] == 8
 
 
@@ -134,17 +132,6 @@ class _Unpicklable(Exception):
 
 def _raises_unpicklable():
     raise _Unpicklable("odd", 2)
-
-
-class _UnpicklableHere:
-    def __reduce__(self):
-        return _not_here, (os.getpid(),)
-
-
-def _not_here(pid):
-    if pid != os.getpid():
-        raise ValueError("not here")
-    return _UnpicklableHere()
 
 
 def _dies():

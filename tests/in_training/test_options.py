@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +24,6 @@ def test_options_override_the_preset() -> None:
     assert (config.steps, config.batch_size) == (7, 64)
     with pytest.raises(UsageError, match="rows is set twice"):
         read_config(["--config", "rows=4", "rows=5"]).make_curriculum()
-
-
-@pytest.mark.parametrize(("script", "first"), [("tiny_vlm.py", "qwen3_vl"), ("easyr1/export.py", "checkpoint")])
-def test_empty_folders_are_rejected(
-    script: str, first: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", [script, first, ""])
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(str(TRAINING / script), run_name="__main__")
-    assert "empty" in capsys.readouterr().err
 
 
 def test_images_are_shrunk_to_the_most_tokens_of_a_tiny_model(tmp_path: Path) -> None:
