@@ -14,6 +14,7 @@ import vlmgym
 from tests.browser import Watched, chromium
 from vlmgym import curriculum, evaluation, policies, testing
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 ELSEWHERE = {"__version__", "ImageArray", "UsageError", "VlmgymError"}
 """Names that are documented in another module, or have no page."""
@@ -47,7 +48,6 @@ def narrow() -> Iterator[Watched]:
         yield Watched(browser.new_page(viewport={"width": NARROW, "height": 800}))
 
 
-@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     ids = set(re.findall(r'id="(vlmgym\.[\w.]+)"', (site / "reference.html").read_text()))
     for package in (vlmgym, curriculum, evaluation, policies, testing):
@@ -55,7 +55,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
         assert {f"{package.__name__}.{name}" for name in names} <= ids
 
 
-@pytest.mark.slow
 def test_pages_fit_a_narrow_screen(site: Path, narrow: Watched) -> None:
     for name in ("index", "reference", "evaluating", "suites", "protocols", "record", "peers", "integrations/trl"):
         page = narrow.visit(site / f"{name}.html")

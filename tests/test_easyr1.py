@@ -12,6 +12,7 @@ import pytest
 from tests.easyr1_runs import evaluate_exported, kill_after_checkpoint, last_step, metrics, records
 from tests.training import EASYR1, ROOT, easyr1_python, run_training, training_python
 
+pytestmark = pytest.mark.slow
 FILES = ROOT / "tests" / "easyr1_cpu"
 
 
@@ -48,7 +49,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["state", "episodes", "ppo"])
 def test_every_mode_logs_three_steps(runs: Path, mode: str) -> None:
     steps = metrics(runs / mode)
@@ -63,14 +63,12 @@ def test_every_mode_logs_three_steps(runs: Path, mode: str) -> None:
     assert (runs / mode / "rollouts" / "run.json").exists()
 
 
-@pytest.mark.slow
 def test_tensorboard_gets_every_metric(runs: Path) -> None:
     written = b"".join(file.read_bytes() for file in (runs / "state" / "tensorboard").rglob("events.out.*"))
     for name, times in (("reward/total", 3), ("actor/grad_norm", 3), ("val/score", 1)):
         assert written.count(name.encode()) == times
 
 
-@pytest.mark.slow
 def test_rollouts_are_records(runs: Path) -> None:
     responses = records(runs / "state", "step_000002.jsonl")
     assert [response.seed for response in responses] == list(range(8, 16)), "four states, two responses each"
@@ -85,7 +83,6 @@ def test_rollouts_are_records(runs: Path) -> None:
     assert all(turn.reward.total == -1.0 for turn in episodes[0].turns if turn.outcome == "unparsable")
 
 
-@pytest.mark.slow
 def test_validation_plays_whole_episodes(runs: Path) -> None:
     last = metrics(runs / "state")[-1]
     played = records(runs / "state", "validation_000003.jsonl")
@@ -94,7 +91,6 @@ def test_validation_plays_whole_episodes(runs: Path) -> None:
     assert last["val/turns"] == 3.0
 
 
-@pytest.mark.slow
 def test_the_critic_learns(runs: Path) -> None:
     """Each response earns -1, so values must fall from their initial 0."""
     steps = metrics(runs / "ppo")
@@ -104,7 +100,6 @@ def test_the_critic_learns(runs: Path) -> None:
     assert "actor/kl_penalty" in steps[-1]
 
 
-@pytest.mark.slow
 def test_reward_rises(runs: Path) -> None:
     """At first, 4 of 13 words are moves. A mean over three steps of 64 responses has a standard error of 0.03."""
     steps = metrics(runs / "learns")
@@ -114,7 +109,6 @@ def test_reward_rises(runs: Path) -> None:
     assert gained[0] - gained[1] > 0.3
 
 
-@pytest.mark.slow
 def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
     """Both runs have the same seed; `state` has two responses per state, `ppo` one."""
     whole, killed = (records(runs / run, "step_000003.jsonl") for run in ("state", "ppo"))
@@ -123,7 +117,6 @@ def test_killed_run_resumes_with_the_same_states(runs: Path) -> None:
     assert last_step(runs / "ppo") == 3
 
 
-@pytest.mark.slow
 def test_results(runs: Path) -> None:
     for mode, per_step in (("state", 8), ("ppo", 4)):  # ppo was killed and resumed
         result = json.loads((runs / mode / "result.json").read_text())
@@ -140,7 +133,6 @@ def test_results(runs: Path) -> None:
     assert validated["score"] == pytest.approx(metrics(runs / "state")[-1]["val/score"])
 
 
-@pytest.mark.slow
 def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
     """The run `again` is a copy of `state`, resumed from checkpoint 2 and trained to step 4."""
     again, aside = runs / "again", runs / "again" / "after_step_000002"
@@ -155,7 +147,6 @@ def test_named_checkpoint_resumes_with_more_steps(runs: Path) -> None:
     assert last_step(again) == 4
 
 
-@pytest.mark.slow
 def test_trained_model_is_exported_served_and_compared(runs: Path, tmp_path: Path) -> None:
     training_python()
     export, checkpoint = ["bash", str(ROOT / "training" / "scripts" / "export.sh")], runs / "state" / "global_step_3"
