@@ -96,6 +96,19 @@ def without_times(record):
     return data
 
 
+class Recording:
+    """A random policy that stores its prompts and responses by game, seed and turn from 1; one turn is unparsable."""
+
+    def __init__(self, unparsable):
+        self.unparsable, self.calls = unparsable, {}
+
+    def __call__(self, images_batch, prompt_batch):
+        for prompt in prompt_batch:
+            response = "no answer" if prompt.turn + 1 == self.unparsable else random_response(prompt)
+            self.calls[prompt.game.id, prompt.seed, prompt.turn + 1] = prompt, response
+        return [self.calls[prompt.game.id, prompt.seed, prompt.turn + 1][1] for prompt in prompt_batch]
+
+
 class Model(ModelPolicy):
     """A random policy that responds out of order, and fails once in each turn in `fails`: (game, seed, turn)."""
 

@@ -11,37 +11,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.playing import Recording
 from vlmgym import UsageError
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.export import ExportConfig, export
 from vlmgym.cli.main import main
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
-from vlmgym.policies import random_response
 
 ALL = ("played", "illegal", "unparsable")
 FILES = {"sharegpt": ("data.jsonl", "images"), "hf": ("metadata.jsonl", "file_names")}
 """Name of the file with the rows, and of the column with the image file names, by format."""
 
 
-class Recording:
-    """A random policy that stores its images, prompts and responses by game, seed and turn."""
-
-    def __init__(self):
-        self.calls = {}
-
-    def __call__(self, images_batch, prompt_batch):
-        responses = []
-        for images, prompt in zip(images_batch, prompt_batch):
-            response = "<answer>sideways</answer>" if prompt.turn == 3 else random_response(prompt)
-            self.calls[prompt.game.id, prompt.seed, prompt.turn + 1] = images, str(prompt), response
-            responses.append(response)
-        return responses
-
-
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     """A run of two games with the images of two earlier turns in the prompts; also the policy that played it."""
-    folder, policy = tmp_path_factory.mktemp("runs") / "run", Recording()
+    folder, policy = tmp_path_factory.mktemp("runs") / "run", Recording(unparsable=4)
     options = {"episodes": 6, "max_turns": 8, "size": 128, "workers": 0, "videos": 0, "report": False}
     config = EvalConfig(history=3, history_images=2, output_dir=folder, **options)
     run_evaluation(["2048", "swap"], config, custom_policy=policy)
@@ -64,11 +49,11 @@ def key(row):
     return row["game"], row["seed"], row["turn"]
 
 
-def messages(format_, images, prompt, response):
+def messages(format_, prompt, response):
     if format_ == "sharegpt":
-        user, assistant = "<image>" * len(images) + prompt, response
+        user, assistant = "<image>" * len(prompt.images) + prompt, response
     else:
-        user = [*[{"type": "image"}] * len(images), {"type": "text", "text": prompt}]
+        user = [*[{"type": "image"}] * len(prompt.images), {"type": "text", "text": prompt}]
         assistant = [{"type": "text", "text": response}]
     return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
 
@@ -79,16 +64,16 @@ def test_rows_are_the_turns(played, exported, format_):
     assert {key(row) for row in rows} == set(played[1].calls)
     files = set()
     for row in rows:
-        images, prompt, response = played[1].calls[key(row)]
-        assert row["messages"] == messages(format_, images, prompt, response)
+        prompt, response = played[1].calls[key(row)]
+        assert row["messages"] == messages(format_, prompt, response)
         paths = [(row["folder"] / name).resolve() for name in row[FILES[format_][1]]]
         assert all(path.is_relative_to(row["folder"] / "images") for path in paths)
         assert len(paths) == min(row["turn"], 3)
-        for path, seen in zip(paths, images, strict=True):
+        for path, seen in zip(paths, prompt.images, strict=True):
             np.testing.assert_array_equal(np.asarray(Image.open(path)), seen)
         files.update(paths)
     assert files == {path for path in (rows[0]["folder"] / "images").rglob("*") if path.is_file()}
-    assert len(files) == len({image.tobytes() for images, _, _ in played[1].calls.values() for image in images})
+    assert len(files) == len({image.tobytes() for prompt, _ in played[1].calls.values() for image in prompt.images})
     episodes = {episode.key: episode for episode in read_run(played[0]).episodes}
     for row in rows:
         turn = episodes[row["game"], row["seed"]].turns[row["turn"] - 1]
@@ -118,11 +103,11 @@ def test_hf_export_loads_as_image_folder(played, exported, tmp_path):
     rows = json.loads(done.stdout.splitlines()[-1])
     assert sorted(map(key, rows)) == sorted(played[1].calls)
     for row in rows:
-        images, prompt, response = played[1].calls[key(row)]
+        prompt, response = played[1].calls[key(row)]
         for message in row["messages"]:  # in a table, every part has all fields
             message["content"] = [{k: v for k, v in part.items() if v is not None} for part in message["content"]]
-        assert row["messages"] == messages("hf", images, prompt, response)
-        for path, seen in zip(row["images"], images, strict=True):
+        assert row["messages"] == messages("hf", prompt, response)
+        for path, seen in zip(row["images"], prompt.images, strict=True):
             np.testing.assert_array_equal(np.load(path), seen)
 
 

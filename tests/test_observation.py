@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,15 @@ import pytest
 import vlmgym
 from tests.api_server import ApiServer
 from tests.api_server import policy as server_policy
+from tests.playing import Recording
 from vlmgym import Episode, make_game
 from vlmgym.benchmark.verify import verify_run
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import EpisodeRecord, EvalConfig, evaluate, open_run
+from vlmgym.evaluation import EvalConfig, evaluate, open_run
+from vlmgym.evaluation.verify import verify_run
 from vlmgym.pages.compare import CompareConfig, compare
-from vlmgym.policies import Prompt, random_response
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import StateConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -26,25 +26,6 @@ from vlmgym.training.states import MultiTurnConfig, start_rollouts
 
 DESCRIBED = ("2048", "canary", "differences", "pairs", "scenes-statements")
 OPTIONS: dict[str, Any] = {"episodes": 2, "max_turns": 4, "size": 128, "workers": 0, "videos": 0}
-
-
-class Seeing:
-    """A random policy that stores its images, prompts and messages by seed and turn."""
-
-    def __init__(self) -> None:
-        self.seen: dict[tuple[int, int], tuple[Sequence[Any], str, list[dict[str, Any]]]] = {}
-
-    def __call__(self, images_batch: Any, prompt_batch: list[Prompt]) -> list[str]:
-        for images, prompt in zip(images_batch, prompt_batch, strict=True):
-            self.seen[prompt.seed, prompt.turn + 1] = images, str(prompt), prompt.messages
-        return ["no answer" if prompt.turn == 1 else random_response(prompt) for prompt in prompt_batch]
-
-
-def play(game: Any, observation: Any, **options: Any) -> tuple[Seeing, list[EpisodeRecord]]:
-    policy = Seeing()
-    return policy, evaluate(
-        game, policy, 2, max_turns=4, workers=0, observation=observation, history=2, history_images=1, **options
-    )
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -58,13 +39,15 @@ def test_rewards_that_give_away_the_solution_are_left_out(game_id: str, told: bo
 @pytest.mark.parametrize(("game_id", "observation"), [("2048", "text"), *((game, "both") for game in DESCRIBED)])
 def test_prompts_contain_the_description_and_images_on_request(game_id: str, observation: Any) -> None:
     game = vlmgym.make_game(game_id, size=320)
-    policy, records = play(game, observation)
+    policy, shown_before = Recording(unparsable=2), {"history": 2, "history_images": 1}
+    records = evaluate(game, policy, 2, max_turns=4, workers=0, observation=observation, **shown_before)
     each = len(game.image_shapes) if observation == "both" else 0
     for record in records:
         assert record.prompts.observation == observation
         states = [game.from_data(turn.state) for turn in record.turns]
         for turn, state in zip(record.turns, states):
-            images, prompt, (message,) = policy.seen[record.seed, turn.turn]
+            prompt, _ = policy.calls[game.id, record.seed, turn.turn]
+            images, (message,) = prompt.images, prompt.messages
             assert prompt == turn.prompt
             shown = min(turn.turn, 2)
             assert len(images) == each * shown
@@ -107,7 +90,6 @@ def test_comparison_of_text_with_images_names_the_perception_gap(
         "image": {},
         "both": {"observation": "both"},
         "other": {"policy": "oracle"},
-        "history": {"history": 1},
     }
     for name, options in different.items():
         config = EvalConfig(
@@ -115,7 +97,7 @@ def test_comparison_of_text_with_images_names_the_perception_gap(
         )
         run_evaluation(["2048"], config)
     gap = "the policy is the same, so the difference in score is the perception gap"
-    for name, named in (("image", True), ("both", False), ("other", False), ("history", False)):
+    for name, named in (("image", True), ("both", False), ("other", False)):
         runs = tmp_path / "text", tmp_path / name
         found = compare(CompareConfig(runs=runs, labels=("text", name), page=False, workers=0))
         assert f"observation is text in text and {'both' if name == 'both' else 'image'} in {name}" in found.notes
