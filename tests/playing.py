@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
@@ -94,6 +95,20 @@ def without_times(record):
     for turn in data["turns"]:
         turn.pop("latency")
     return data
+
+
+def as_bytes(messages):
+    """Replace the images of messages with their pixels, so that messages can be compared."""
+    return [
+        {
+            **message,
+            "content": [
+                {**part, "image": np.asarray(part["image"]).tobytes()} if "image" in part else part
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
 
 
 class Recording:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tests.playing import Recording, as_bytes
 from vlmgym import Episode, RewardConfig, make_dataset, make_game, reward_fn, score
 from vlmgym.errors import EpisodeEnded, StateError, UsageError
 from vlmgym.evaluation import evaluate
-from vlmgym.policies import Prompt, random_response
 from vlmgym.sandbox.core.episode import Episode as GameEpisode
 
 SMALL: dict[str, Any] = {"rows": 3, "columns": 3, "goal": 16, "size": 64}
@@ -38,23 +38,35 @@ def assert_same(one: Episode, other: Episode) -> None:
     assert pixels(one.images) == pixels(other.images)
 
 
-@pytest.mark.parametrize("game_id", ["2048", "scenes-statements", "caption", "pairs", "maze"])
-def test_an_episode_equals_the_record_of_an_evaluation(game_id: str) -> None:
-    game = make_game(game_id, size=160)
-    settings: dict[str, Any] = {"max_turns": 6, "history": 2, "history_images": 1, "reward": REWARD}
-    shown: dict[tuple[int, int], Any] = {}
+PAST = {"history": 2, "history_images": 1}
 
-    def policy(images_batch: list[list[Any]], prompt_batch: list[Prompt]) -> list[str]:
-        for images, prompt in zip(images_batch, prompt_batch):
-            shown[prompt.seed, prompt.turn] = pixels(images)
-        return ["no answer" if prompt.turn == 2 else random_response(prompt) for prompt in prompt_batch]
 
-    for record in evaluate(game, policy, 2, seed=5, workers=0, **settings):
+@pytest.mark.parametrize(
+    ("game_id", "settings"),
+    [
+        *((game, PAST) for game in ("2048", "scenes-statements", "caption", "pairs", "maze")),
+        *(("canary", {**PAST, "images": control}) for control in ("blank", "stale", "shuffled", "swapped")),
+        ("canary", {**PAST, "chat": True, "workers": 1}),
+        ("2048", {**PAST, "chat": True, "observation": "both"}),
+        ("canary", {"chat": True, "history_images": 3, "images": "stale"}),
+        ("sliding", {"goal_image": True, "history": 3, "history_images": 2}),
+    ],
+)
+def test_an_episode_equals_the_record_of_an_evaluation(game_id: str, settings: dict[str, Any]) -> None:
+    """A restored episode, too, which renders past images again."""
+    game, policy = make_game(game_id, size=160), Recording(unparsable=3)
+    settings = {"max_turns": 6, "reward": REWARD, "workers": 0, **settings}
+    records = evaluate(game, policy, 2, seed=5, **settings)
+    del settings["workers"]
+    for record in records:
         episode = Episode(game, record.seed, **settings)
         for turn in record.turns:
             assert not episode.done
-            assert episode.prompt == turn.prompt
-            assert pixels(episode.images) == shown[record.seed, turn.turn - 1]
+            prompt, _ = policy.calls[game.id, record.seed, turn.turn]
+            for shown in (episode, Episode.restore(episode.snapshot())):
+                assert shown.prompt == turn.prompt
+                assert as_bytes(shown.messages("pil")) == as_bytes(prompt.messages)
+                assert pixels(shown.images) == pixels(prompt.images)
             scored = episode.respond(turn.response)
             assert (scored.outcome, scored.total, scored.game, scored.feedback, dict(scored.info)) == (
                 turn.outcome,

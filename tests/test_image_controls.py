@@ -15,7 +15,7 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.cli.export import ExportConfig, export
 from vlmgym.cli.main import main
 from vlmgym.errors import UsageError
-from vlmgym.evaluation import EvalConfig, evaluate, open_run
+from vlmgym.evaluation import EvalConfig, open_run
 from vlmgym.evaluation.summary import summarise_run
 from vlmgym.pages.compare import CompareConfig, compare
 
@@ -79,33 +79,6 @@ def test_comparison_shows_the_sight_gap_and_warns_without_one(
     assert gap not in compared(seen, played("scenes-statements", "blank", "random"))
     with pytest.raises(UsageError, match="the policy was shown grey images"):
         export(ExportConfig(run=grey, format="hf", output_dir=tmp_path / "out", workers=0))
-
-
-@pytest.mark.parametrize(
-    ("control", "history", "chat", "workers"),
-    [
-        *((control, 2, False, 0) for control in ("true", "blank", "stale", "shuffled", "swapped")),
-        *(("true", 1, True, 1), ("stale", None, True, 0)),
-    ],
-)
-def test_past_images_are_those_of_an_episode_that_renders_them_again(
-    control: Any, history: int | None, chat: bool, workers: int
-) -> None:
-    options: dict[str, Any] = {"history": history, "history_images": history or 3, "chat": chat, "images": control}
-    game = vlmgym.make_game("canary", frames=2, size=64)
-    shown: list[list[bytes]] = []
-
-    def policy(images_batch: Any, prompt_batch: Any) -> list[str]:
-        shown.extend([image.tobytes() for image in images] for images in images_batch)
-        return ["<answer>1</answer>"] * len(prompt_batch)
-
-    evaluate(game, policy, 1, max_turns=5, workers=workers, **options)
-    episode = vlmgym.Episode(game, 0, max_turns=5, **options)
-    for images in shown:
-        assert images == [image.tobytes() for image in episode.images]
-        episode.respond("<answer>1</answer>")
-    assert len(shown) == 5
-    assert len(shown[-1]) == 2 * (1 + (history or 3))
 
 
 def test_leaderboard_shows_the_sight_gap_and_ranks_controls_last(tmp_path: Path) -> None:

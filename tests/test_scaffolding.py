@@ -12,7 +12,7 @@ import pytest
 import vlmgym
 from tests.commands import BARE
 from vlmgym.cli.main import main
-from vlmgym.evaluation import evaluate, open_run
+from vlmgym.evaluation import open_run
 
 
 def test_prompts_without_rules_keep_actions_and_form() -> None:
@@ -54,24 +54,6 @@ def test_the_goal_is_the_first_image_of_every_prompt(game: str, chat: bool) -> N
         shown.respond(response)
     if game != "sokoban":  # whose goal image has no player
         np.testing.assert_array_equal(plain.images[-1], goal)
-
-
-def test_evaluations_show_the_goal_in_order(tmp_path: Path) -> None:
-    """Past images are taken from the turn before, not rendered again."""
-    shown: list[list[bytes]] = []
-
-    def policy(images_batch: Any, prompt_batch: Any) -> list[str]:
-        shown.extend([image.tobytes() for image in images] for images in images_batch)
-        return ["<answer>up</answer>" for _ in prompt_batch]
-
-    settings: dict[str, Any] = {"max_turns": 4, "goal_image": True, "history": 3, "history_images": 2}
-    game = vlmgym.make_game("sliding", size=96)
-    (record,) = evaluate(game, policy, 1, seed=5, workers=0, **settings)
-    episode = vlmgym.Episode(game, 5, **settings)
-    for images, turn in zip(shown, record.turns, strict=True):
-        assert images == [image.tobytes() for image in episode.images]
-        episode.respond(turn.response)
-    assert record.prompts.goal_image
 
 
 def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
