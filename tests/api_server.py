@@ -221,10 +221,6 @@ def play(
         return evaluate(GAME, policy(server, **options), episodes, max_turns=turns, **run), server
 
 
-def shows(request: Request, url: str) -> bool:
-    return request.images[-1]["url"] == url
-
-
 def played(record: EpisodeRecord) -> dict[str, Any]:
     """Dump a record without times, request counts and the attempt number."""
     data = record.model_dump(mode="json")

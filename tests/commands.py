@@ -56,5 +56,5 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def names(folder: Path, pattern: str = "*") -> list[str]:
-    return sorted(path.name for path in folder.glob(pattern))
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

@@ -79,12 +79,12 @@ def edited(path: Path) -> Iterator[Any]:
     path.write_text("".join(f"{json.dumps(value)}\n" for value in (data if path.suffix == ".jsonl" else [data])))
 
 
-def summarise(episodes, planned=None):
+def summarise(episodes):
     """Summarise the records of one game."""
     tally = GameTally()
     for episode in episodes:
         tally.add(episode)
-    return tally.summary(planned)
+    return tally.summary()
 
 
 def without_times(record):

@@ -20,33 +20,27 @@ from tests.training import VARIABLES, training_python
 
 START_SECONDS = 600.0
 """Time limit for starting, in seconds; starting takes 40 to 70 s on two idle cores."""
-CONTEXT = 4096
-"""Context length of the server in tokens."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Address (up to /v1) of a server, and the name and folder of its model."""
+    """Address (up to /v1) of a server, and the name of its model."""
 
     base_url: str
-    model: str
-    checkpoint: Path
+    model: str = "tiny"
 
 
 @contextmanager
-def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path | None = None) -> Iterator[Server]:
-    """Start a server, with `script` or directly, with log and caches in `folder`; stop all its processes at the end."""
+def serve(checkpoint: Path, folder: Path) -> Iterator[Server]:
+    """Start a server, with log and caches in `folder`; stop all its processes at the end."""
     port, python = _free_port(), str(training_python())
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(checkpoint)]
-    command += ["--served-model-name", model, "--host", "127.0.0.1", "--port", str(port)]
-    if script is not None:
-        command = ["bash", str(script), str(checkpoint)]
-    command += ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "32", "--enforce-eager"]
+    command += ["--served-model-name", Server.model, "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--dtype", "float32", "--max-model-len", "4096", "--max-num-seqs", "32", "--enforce-eager"]
     command += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}']
     command += ["--gpu-memory-utilization", "0.3"]  # on a CPU, this is the share of its memory that must be free
     log = folder / "vllm.log"
-    caches = {"VLLM_CACHE_ROOT": str(folder / "cache"), "VLLM_CONFIG_ROOT": str(folder / "config")}
-    environment = variables(PORT=str(port), NAME=model, **caches)  # settings of the script
+    environment = variables(VLLM_CACHE_ROOT=str(folder / "cache"), VLLM_CONFIG_ROOT=str(folder / "config"))
     with (
         log.open("wb") as output,
         subprocess.Popen(
@@ -55,7 +49,7 @@ def serve(checkpoint: Path, folder: Path, model: str = "tiny", *, script: Path |
     ):
         try:
             _wait_until_ready(process, f"http://127.0.0.1:{port}/health", log)
-            yield Server(f"http://127.0.0.1:{port}/v1", model, checkpoint)
+            yield Server(f"http://127.0.0.1:{port}/v1")
         finally:
             _stop(process)
 

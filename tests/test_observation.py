@@ -39,8 +39,8 @@ def test_rewards_that_give_away_the_solution_are_left_out(game_id: str, told: bo
 @pytest.mark.parametrize(("game_id", "observation"), [("2048", "text"), *((game, "both") for game in DESCRIBED)])
 def test_prompts_contain_the_description_and_images_on_request(game_id: str, observation: Any) -> None:
     game = vlmgym.make_game(game_id, size=320)
-    policy, shown_before = Recording(unparsable=2), {"history": 2, "history_images": 1}
-    records = evaluate(game, policy, 2, max_turns=4, workers=0, observation=observation, **shown_before)
+    policy = Recording(unparsable=2)
+    records = evaluate(game, policy, 2, max_turns=4, workers=0, observation=observation, history=2, history_images=1)
     each = len(game.image_shapes) if observation == "both" else 0
     for record in records:
         assert record.prompts.observation == observation

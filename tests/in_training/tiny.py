@@ -37,8 +37,8 @@ def make_actor(folder: Path, *, critic: bool = False, **config: Any) -> Actor:
     return Actor(folder, ModelConfig(**{"device": "cpu", **config}), critic=critic)
 
 
-def make_engine(actor: Actor, micro_batch_size: int = 64, **rollout: Any) -> Engine:
-    return Engine(actor, RolloutConfig(**rollout), micro_batch_size)
+def make_engine(actor: Actor, micro_batch_size: int = 64) -> Engine:
+    return Engine(actor, RolloutConfig(), micro_batch_size)
 
 
 def make_prompts(count: int) -> list[tuple[str, list[ImageArray]]]:
