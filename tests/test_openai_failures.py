@@ -1,6 +1,6 @@
 """The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
-import io
+import gzip
 import random
 import signal
 import socket
@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from tests.api_server import (
     GAME,
@@ -29,8 +28,7 @@ from tests.api_server import (
 )
 from tests.commands import BARE, process, wait_until
 from vlmgym.errors import PolicyError
-from vlmgym.evaluation import Hooks, evaluate
-from vlmgym.evaluation.progress import LiveProgress
+from vlmgym.evaluation import evaluate
 from vlmgym.policies.openai import client
 from vlmgym.policies.openai.client import MAX_WAIT, retry_after
 from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy
@@ -186,20 +184,6 @@ def test_rejected_request_ends_only_its_episode(number, answer, reason):
 def test_wrong_key_model_or_url_ends_the_run(answer, message):
     with ApiServer(lambda _: answer).running() as server, pytest.raises(PolicyError, match=message):
         evaluate(GAME, policy(server), 5, max_turns=2, workers=0)
-
-
-def test_bar_counts_played_turns_and_shows_retries():
-    with ApiServer(first([GOOD, refusal(503, "busy"), *[refusal(400)] * 2])).running() as server:
-        openai = policy(server, retries=1)
-        progress = LiveProgress(Console(file=io.StringIO()), ["2048-v0"], 2, 3, openai)
-        hooks = Hooks(on_turns=progress.turns, on_episode=progress.episode)
-        evaluate(GAME, openai, 2, max_turns=3, concurrency=1, workers=0, hooks=hooks)
-    console = Console(file=io.StringIO(), width=120)
-    console.print(*progress.get_renderables())
-    shown = console.file.getvalue()
-    assert "1/6" in shown
-    assert "0/2 episodes" in shown
-    assert "1 retry, last error: HTTP 503: busy" in shown
 
 
 def test_retry_after_delays_all_requests():
