@@ -64,16 +64,6 @@ def test_report_starts_with_scores(folder, watched):
     expect(opened.locator(".what")).to_have_text("swap-v0, seed 0")
 
 
-def test_arrow_keys_change_tabs(folder, watched):
-    opened = watched.visit(folder / "random/report.html")
-    opened.get_by_role("tab", name="Overview").focus()
-    for name in ("Curves", "Episodes", "Videos", "Overview"):
-        opened.keyboard.press("ArrowRight")
-        expect(opened.get_by_role("tab", selected=True)).to_have_text(name)
-        expect(opened.locator("[role=tab]:focus")).to_have_text(name)
-        expect(opened.get_by_role("tabpanel")).to_have_count(1)
-
-
 @pytest.mark.parametrize(("name", "count"), [("random/report.html", 4), ("compare/compare.html", 8)])
 def test_videos_are_linked(folder, watched, name, count):
     opened = watched.visit(folder / name, "#videos")
