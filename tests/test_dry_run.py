@@ -93,7 +93,7 @@ def test_a_server_counts_what_was_estimated(run, tmp_path, model, tokens, prompt
     options = [word for name, value in prompts.items() for word in (f"--{name.replace('_', '-')}", value)]
     options = [word for word in options if word is not True]
     with (
-        small_suite(tmp_path / "suites", *games, episodes=episodes, max_turns=12, baseline_episodes=22) as suite,
+        small_suite(tmp_path / "suites", *games, episodes=episodes, max_turns=12) as suite,
         ApiServer(random_player(suite, prompts)).running() as server,
     ):
         args = ["eval", "--suite", suite, *options, "--base-url", server.url, "--model", model, *QUIET]

@@ -22,7 +22,7 @@ FAULT = "FRAGILE_GAME"
 METHODS = (
     "start", "parse", "perceive", "step", "ended", "prompt", "describe", "draw", "metrics", "to_json", "check_state",
 )  # fmt: skip
-REWARDS = {"nan": float("nan"), "infinite": float("inf"), "text": "a", "missing": None, "huge": 1e200}
+REWARDS = {"nan": float("nan"), "text": "a", "huge": 1e200}
 
 
 @dataclass(frozen=True)
