@@ -6,6 +6,7 @@ from typing import Any
 import pygame
 import pytest
 
+from tests.test_human import DOWN, key, typed
 from vlmgym import make_game
 from vlmgym.cli.play import PlayConfig, play
 from vlmgym.sandbox.core.episode import Episode
@@ -36,22 +37,16 @@ def players(monkeypatch: pytest.MonkeyPatch) -> list[Player]:
     return made
 
 
-def press(key: int, text: str = "") -> None:
-    pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key, unicode=text, mod=0))
+ESCAPE, F5, RIGHT = map(key, (pygame.K_ESCAPE, pygame.K_F5, pygame.K_RIGHT))
 
 
-def write(text: str) -> None:
-    for letter in text:
-        press(pygame.key.key_code(letter), letter)
-    press(pygame.K_RETURN, "\r")
+def post(*events: pygame.event.Event) -> None:
+    for event in events:
+        pygame.event.post(event)
 
 
 def test_arrow_keys_and_typed_answers(screen: None, players: list[Player]) -> None:
-    press(pygame.K_DOWN)
-    press(pygame.K_RIGHT)
-    write("up")
-    write("jump")
-    press(pygame.K_ESCAPE)
+    post(DOWN, RIGHT, *typed("up"), *typed("jump"), ESCAPE)
     play(PlayConfig(game="2048", seed=0))
     episode = players[0].episode
     assert (episode.seed, episode.turn) == (0, 4)
@@ -60,11 +55,7 @@ def test_arrow_keys_and_typed_answers(screen: None, players: list[Player]) -> No
 
 
 def test_f5_starts_the_next_episode(screen: None, players: list[Player]) -> None:
-    press(pygame.K_DOWN)
-    press(pygame.K_F5)
-    press(pygame.K_DOWN)
-    press(pygame.K_RIGHT)
-    press(pygame.K_ESCAPE)
+    post(DOWN, F5, DOWN, RIGHT, ESCAPE)
     play(PlayConfig(game="2048", seed=7))
     assert (players[0].episode.seed, players[0].episode.turn) == (8, 2)
 
@@ -73,11 +64,11 @@ def test_ended_episode_ignores_input() -> None:
     player = Player(Episode(make_game("2048", reasoning=5, size=200), 0))
     keys = ("up", "right", "down", "left")
     while player.episode.ended is None:
-        for key in keys:
-            player.press(key)
+        for name in keys:
+            player.press(name)
     turns = player.episode.turn
-    for key in (*keys, "return"):
-        player.press(key)
+    for name in (*keys, "return"):
+        player.press(name)
     player.click(5, 5)
     assert player.episode.turn == turns
     assert player.frame().any()
