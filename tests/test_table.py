@@ -12,11 +12,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 import vlmgym
-from tests.playing import CHARACTERS, edited, play_run
+from tests.playing import edited, play_run
 from vlmgym import UsageError
 from vlmgym.cli.main import main
-from vlmgym.errors import one_line
-from vlmgym.evaluation.saved_runs import csv_lines
 from vlmgym.evaluation.table import ResultsTable, latex, markdown
 from vlmgym.statistics import paired_difference
 
