@@ -44,9 +44,10 @@ class QwenVL(Family):
         """Encode a prompt in the chat format of the model, with its images in order."""
         if not images:
             return EncodedPrompt(self._token_ids(chat), {})
-        features = self._patches(list(images), do_rescale=False, do_normalize=False)
-        grids = features["image_grid_thw"].astype(np.int64)
-        patches = torch.from_numpy(self._split_frames(features["pixel_values"])[:, :, 0].astype(np.uint8))
+        features = self.image_processor(list(images), return_tensors="np", do_rescale=False, do_normalize=False)
+        grids, pixels = features["image_grid_thw"].astype(np.int64), features["pixel_values"]
+        frames = pixels.reshape(len(pixels), len(self._levels), self.image_processor.temporal_patch_size, -1)
+        patches = torch.from_numpy(frames[:, :, 0].astype(np.uint8))  # all frames of an image are equal
         token = self.tokenizer.convert_ids_to_tokens(self.image_token)
         start, *rest = chat.split(token)
         counts = grids.prod(axis=1) // self.image_processor.merge_size**2
@@ -78,26 +79,12 @@ class QwenVL(Family):
             target.copy_(levels.index_select(0, (part + offsets).flatten()).view(part.shape).unsqueeze(2))
         return values.flatten(1)
 
-    def _split_frames(self, patches: Any) -> Any:
-        """Reshape patches to (patches, channels, frames, pixels); all frames of an image are equal."""
-        return patches.reshape(len(patches), len(self._levels), self.image_processor.temporal_patch_size, -1)
-
-    def _patches(self, images: list[Image.Image], **options: bool) -> Any:
-        return self.image_processor(images=images, return_tensors="np", **options)
-
     def _normalised_levels(self) -> torch.Tensor:
         """Tabulate the normalised value of each pixel value: float32, shape (channels, 256)."""
-        side = self.image_processor.patch_size * self.image_processor.merge_size
-        width = -(-256 // side) * side
-        ramp = np.broadcast_to(np.minimum(np.arange(width), 255).astype(np.uint8)[None, :, None], (side, width, 3))
-        image = [Image.fromarray(np.ascontiguousarray(ramp))]
-        before = self._patches(image, do_resize=False, do_rescale=False, do_normalize=False)["pixel_values"]
-        after = self._patches(image, do_resize=False)["pixel_values"]
-        levels = np.empty((3, 256), np.float32)
-        raw, normalised = (pixels.reshape(len(pixels), len(levels), -1) for pixels in (before.astype(np.uint8), after))
-        for channel in range(len(levels)):
-            levels[channel, raw[:, channel]] = normalised[:, channel]
-        return torch.from_numpy(levels)
+        processor, pixels = self.image_processor, np.tile(np.arange(256, dtype=np.uint8), (3, 1, 1))
+        scaled = processor.rescale(pixels, processor.rescale_factor)
+        levels = processor.normalize(scaled, processor.image_mean, processor.image_std)
+        return torch.from_numpy(levels[:, 0].astype(np.float32))
 
     def prepare(self, model: Any) -> None:
         """Embed patches with a linear layer. They do not overlap, so it equals the convolution, and is much faster."""
