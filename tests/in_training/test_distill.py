@@ -13,6 +13,7 @@ from tests.in_training.gradients import TEMPERATURE, Gradients, assert_close, ma
 from tests.in_training.reference import Reference
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve, fail, main
 from tests.in_training.tiny import make_checkpoint, make_prompts
+from vlmgym.training.engine.actor import roll_out
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.states import start_rollouts
 from vlmgym.training.tiny_vlm import make_tiny_vlm
@@ -106,7 +107,7 @@ def test_the_teacher_reads_the_description_of_each_state(checkpoint: Path, tmp_p
     config, encoder = trainer.config, trainer.actor.encoder
     picks = trainer.curriculum.picks(trainer.progress, 0, range(2))
     episodes = list(start_rollouts(picks, 0, 3, config.play, config.states, config.reward))
-    samples, _ = trainer.engine.roll_out(episodes, (0,))
+    samples, _ = roll_out(trainer.actor, episodes, trainer.config.rollout, (0,), trainer.engine.teacher)
     for episode, turns in zip(episodes, samples):
         assert len(turns) == 2
         for turn, sample in zip(episode.turns, turns):

@@ -173,7 +173,7 @@ def fine_tune(trainer: Trainer, console: Console) -> None:
         trainer.load(checkpoint)
     elif config.sft.steps:
         with SftProgress(console, config.sft.steps) as progress:
-            summary = trainer.fine_tune(False, progress)
+            summary = trainer.fine_tune(progress=progress)
         console.print(summary, soft_wrap=True)
     if checkpoint is None and (config.sft.steps or config.sft.control_steps):
         trainer.save(run.sft)
@@ -182,9 +182,9 @@ def fine_tune(trainer: Trainer, console: Console) -> None:
 
 def evaluate_once(trainer: Trainer, folder: Path, path: Path, console: Console) -> dict[str, Any]:
     """Evaluate the model, or read the result if the run already has one."""
-    if (result := read_json(path)) is None:
-        result = evaluate_model(trainer, folder, console)
-        replace_file(path, json.dumps(result).encode())
+    if not path.exists():
+        replace_file(path, json.dumps(evaluate_model(trainer, folder, console)).encode())
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
 
 
@@ -193,23 +193,13 @@ def train_control(trainer: Trainer, console: Console) -> dict[str, Any] | None:
     run, steps = trainer.run, trainer.config.sft.control_steps
     if not steps:
         return None
-    if (result := read_json(run.control_result)) is not None:
-        return result
-    with SftProgress(console, steps) as progress:
-        summary = trainer.fine_tune(True, progress)
-    console.print(summary, soft_wrap=True)
+    if not run.control_result.exists():
+        with SftProgress(console, steps) as progress:
+            summary = trainer.fine_tune(True, progress=progress)
+        console.print(summary, soft_wrap=True)
     result = evaluate_once(trainer, run.control, run.control_result, console)
     trainer.load(run.sft / "step_000000")
     return result
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON file; return None if it is missing or truncated."""
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return data
 
 
 def wandb_run(project: str | None, run: TrainingRun) -> AbstractContextManager[Any]:

@@ -27,12 +27,12 @@ from vlmgym.runs.record import PolicyRecord, TurnRecord
 from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory, kl_estimate
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
-from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor
+from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, roll_out
 from vlmgym.training.engine.checkpoint import load_checkpoint, save_checkpoint
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.engine.engine import Engine
 from vlmgym.training.engine.families import EncodedPrompt
-from vlmgym.training.engine.processes import ALONE, Processes
+from vlmgym.training.engine.processes import ALONE, Processes, in_all_processes
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
@@ -87,15 +87,12 @@ class Trainer:
             )
         return teacher
 
-    def fine_tune(self, control: bool = False, progress: SftProgress | None = None) -> str:
+    @in_all_processes
+    def fine_tune(self, control: bool = False, *, progress: SftProgress | None = None) -> str:
         """Run supervised fine-tuning and return a one-line summary; raise `SftError` or `DivergedError` if it fails.
 
         With `control`, continue with `control_steps` batches of further demonstrations, without target and gate.
         """
-        with self.processes.calling("fine_tune", control):
-            return self._fine_tune(control, progress)
-
-    def _fine_tune(self, control: bool, progress: SftProgress | None) -> str:
         config, processes, first = self.config.sft, self.processes, 0
         curve = self.run.sft_curve
         if control:
@@ -128,12 +125,9 @@ class Trainer:
         below = f" (below the sft.target of {config.target:.0%})" if missed else ""
         return f"{'more ' * control}supervised fine-tuning: {steps} steps{below}, {result.summary('states')}"
 
+    @in_all_processes
     def take_step(self) -> dict[str, float]:
         """Roll out episodes, compute advantages and update the model; return the metrics of the step."""
-        with self.processes.calling("take_step"):
-            return self._take_step()
-
-    def _take_step(self) -> dict[str, float]:
         config, clock = self.config, time.perf_counter
         start = clock()
         prompt_ids = range(self.step * config.prompts, (self.step + 1) * config.prompts)
@@ -143,7 +137,8 @@ class Trainer:
         errors: list[str] = []
         episodes = list(start_rollouts(*args, transform=config.transform, errors=errors))
         started = clock()
-        samples, seconds_scoring = self.engine.roll_out(episodes, (config.seed, _ROLLOUT_STREAM))
+        seed = (config.seed, _ROLLOUT_STREAM)
+        samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, seed, self.engine.teacher)
         rolled_out = clock()
         self.fill_in_logprobs([*chain.from_iterable(samples)])
         bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)
@@ -189,16 +184,14 @@ class Trainer:
             "seconds": clock() - start,
         }
 
+    @in_all_processes
     def generate(
         self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
     ) -> list[list[int]]:
         """Generate a response to each prompt, divided among all processes; see `Actor.generate`."""
-        args = (prompts, seeds, max_tokens, temperature)
-        with self.processes.calling("_generate", *args):
-            return self._generate(*args)
-
-    def _generate(self, *args: Any) -> list[list[int]]:
-        return self.engine.generate(*args)
+        share, seeds = self.processes.share(prompts), self.processes.share(seeds)
+        args = (share, range(len(share)), seeds, max_tokens, temperature)
+        return self.processes.gather(self.actor.generate(*args) if share else [])
 
     def fill_in_logprobs(self, samples: Sequence[TrainSample]) -> None:
         """Fill in what the loss compares the model with: log-probabilities and values before the step."""
@@ -337,20 +330,20 @@ class Trainer:
         arguments = (self.step, self.actor, self.optimizer, self.progress, extra, self.trained_record())
         save_checkpoint(folder, *arguments, merged=merged)
 
+    @in_all_processes
     def load(self, checkpoint: Path) -> None:
         """Resume from a checkpoint."""
-        with self.processes.calling("load", checkpoint):
-            self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
-            self.curriculum.check(self.progress)
-            self.rewards = extra["rewards"]
+        self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
+        self.curriculum.check(self.progress)
+        self.rewards = extra["rewards"]
 
+    @in_all_processes
     def keep_reference(self) -> None:
         """Keep frozen copies of the model: as the reference of a KL penalty, and as its own teacher."""
-        with self.processes.calling("keep_reference"):
-            if self.config.update.kl_coef:
-                self.engine.reference = self.engine.frozen_copy()
-            if (teacher := self.algorithm.teacher_model) is not None and teacher.checkpoint is None:
-                self.engine.teacher = TeacherActor(self.engine.frozen_copy(), teacher.observation)
+        if self.config.update.kl_coef:
+            self.engine.reference = self.engine.frozen_copy()
+        if (teacher := self.algorithm.teacher_model) is not None and teacher.checkpoint is None:
+            self.engine.teacher = TeacherActor(self.engine.frozen_copy(), teacher.observation)
 
 
 def make_trajectory(episode: EpisodeRollout, samples: list[TrainSample], bootstrap_value: float) -> Trajectory:

@@ -1,4 +1,4 @@
-"""The interface between training and the model: roll out episodes, compute log-probabilities, take gradient steps.
+"""The interface between training and the model: compute log-probabilities, take gradient steps.
 
 Nothing outside this package deals with batches of tensors, padding, devices or processes.
 """
@@ -16,11 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from vlmgym.training.algorithm import Batch, DivergedError, Floats
 from vlmgym.training.config import RolloutConfig
-from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, deduplicate, roll_out
+from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, deduplicate
 from vlmgym.training.engine.encoding import TrainSample
-from vlmgym.training.engine.families import EncodedPrompt
 from vlmgym.training.engine.processes import ALONE, Processes
-from vlmgym.training.states import EpisodeRollout
 
 MIN_FILL = 0.9
 """Minimum fraction of each row of a micro-batch that is not padding. A lower minimum would waste time on padding, a
@@ -44,20 +42,6 @@ class Engine:
         """Frozen copy of the model for the KL penalty."""
         self.teacher: TeacherActor | None = None
         """Frozen model that scores each token of responses."""
-
-    def roll_out(
-        self, episodes: Sequence[EpisodeRollout], seed: Sequence[int]
-    ) -> tuple[list[list[TrainSample]], float]:
-        """Roll out this process's episodes; see `actor.roll_out`."""
-        return roll_out(self.actor, episodes, self.rollout, seed, self.teacher)
-
-    def generate(
-        self, prompts: Sequence[EncodedPrompt], seeds: Sequence[int], max_tokens: int, temperature: float
-    ) -> list[list[int]]:
-        """Generate a response to each prompt, divided among all processes; see `Actor.generate`."""
-        share, seeds = self.processes.share(prompts), self.processes.share(seeds)
-        args = (share, range(len(share)), seeds, max_tokens, temperature)
-        return self.processes.gather(self.actor.generate(*args) if share else [])
 
     def infer(self, samples: Sequence[TrainSample], actor: Actor | None = None) -> tuple[list[Floats], list[Floats]]:
         """Compute each sample's log-probabilities and values, without gradients; without a critic, return no values.

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import wraps
 from itertools import chain
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import distributed
@@ -19,11 +20,10 @@ from vlmgym.errors import WorkerError
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.workers.process import ChannelClosed, WorkerProcess, receive_value
 
+P = ParamSpec("P")
 T = TypeVar("T")
-JOIN_TIMEOUT = timedelta(minutes=5)
-"""Timeout for connecting all processes. If one dies while connecting, this is noticed only at the timeout."""
 LONGEST_WAIT = timedelta(days=7)
-"""Timeout for waiting on a connected process, which may be busy with an evaluation. If it dies, the others notice
+"""Timeout for waiting on another process, which may be busy with an evaluation. If it dies, the others notice
 immediately."""
 
 
@@ -34,9 +34,9 @@ class LostProcessError(TrainingError):
 class Processes:
     """All processes of a training run, as seen from the one with `rank`. By default, there is only one process.
 
-    With `calling`, the first process calls a trainer method in the other processes while it runs the same method
-    itself. Within such a call, all processes exchange results in the same order (`gather`, `sum_gradients`), so that
-    their weights stay equal.
+    With `in_all_processes`, the first process calls a trainer method in the other processes while it runs the same
+    method itself. Within such a call, all processes exchange results in the same order (`gather`, `sum_gradients`), so
+    that their weights stay equal.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -88,11 +88,7 @@ class Processes:
         """Connect this process to all others through a file, given as the URL `store`."""
         if self.size > 1:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-            try:
-                distributed.init_process_group("gloo", store, JOIN_TIMEOUT, world_size=self.size, rank=self.rank)
-            except RuntimeError as error:
-                raise LostProcessError("another process of the run did not connect") from error
-            distributed.distributed_c10d._set_pg_timeout(LONGEST_WAIT)
+            distributed.init_process_group("gloo", store, LONGEST_WAIT, world_size=self.size, rank=self.rank)
 
     def leave(self) -> None:
         """Disconnect this process, so that the others stop waiting for it."""
@@ -126,6 +122,21 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+def in_all_processes(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a trainer's method: if the first process calls it, it runs in all of them.
+
+    Keyword arguments stay in the first process, the others use their defaults.
+    """
+
+    @wraps(method)
+    def run(*args: P.args, **options: P.kwargs) -> T:
+        trainer: Any = args[0]
+        with trainer.processes.calling(method.__name__, *args[1:]):
+            return method(*args, **options)
+
+    return run
 
 
 @contextmanager
