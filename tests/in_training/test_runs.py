@@ -32,8 +32,9 @@ from vlmgym.training.engine.processes import ALONE
 from vlmgym.training.evaluation import evaluate_model
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
+from vlmgym.training.signal import response_metrics
 from vlmgym.training.states import SFT_STREAM, EpisodeRollout, start_rollouts
-from vlmgym.training.trainer import Trainer, turn_metrics
+from vlmgym.training.trainer import Trainer
 from vlmgym.training.validation import check_gate, validation_episodes
 
 CHANCE: Any = importlib.import_module("benchmarks.learning.chance")
@@ -235,8 +236,8 @@ def test_steps_average_the_shares_of_true_statements() -> None:
     counts = [(3, 3, None), (4, 2, 1), (0, 0, None)]
     records = [StatementsRecord(checked=checked, true=true, first_false=first) for checked, true, first in counts]
     turns = [make_turns(1.0, right=True, statements=statements)[0] for statements in (*records, None)]
-    assert turn_metrics(turns)["reasoning"] == 0.75
-    assert "reasoning" not in turn_metrics(turns[2:])
+    assert response_metrics(turns)["reasoning"] == 0.75
+    assert "reasoning" not in response_metrics(turns[2:])
 
 
 def test_the_sft_gate_uses_no_validation_states(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

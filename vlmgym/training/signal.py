@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from vlmgym.runs.record import TurnRecord
+from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import mean_and_stderr
 from vlmgym.training.algorithm import TrainingError
 
@@ -32,6 +33,16 @@ MAX_RESPONSES = 8
 """Maximum number of responses in a check of the images."""
 BLIND = 1e-6
 """Largest change of a response's log-probability, in nats, that is no change."""
+
+
+def response_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
+    """Average the reward, its parts, and the fraction of true statements, and compute the fraction of each outcome."""
+    names = ("total", "game", "format", "perception", "perception_exact", "prediction", "prediction_exact")
+    numbers = {name: [getattr(turn.reward, name) for turn in turns] for name in names}
+    numbers["reasoning"] = [turn.reasoning_accuracy for turn in turns]
+    numbers |= {outcome.value: [float(turn.outcome == outcome) for turn in turns] for outcome in Outcome}
+    known = {name: [value for value in values if value is not None] for name, values in numbers.items()}
+    return {name: float(np.mean(values)) for name, values in known.items() if values}
 
 
 def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:

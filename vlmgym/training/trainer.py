@@ -23,7 +23,7 @@ from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
-from vlmgym.runs.record import PolicyRecord, TurnRecord
+from vlmgym.runs.record import PolicyRecord
 from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory, kl_estimate
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
@@ -36,7 +36,14 @@ from vlmgym.training.engine.processes import ALONE, Processes, in_all_processes
 from vlmgym.training.records import FINAL_EPISODES, make_trained_record
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations, SftError, fine_tune
-from vlmgym.training.signal import COSINE_INTERVAL, SIGHT_INTERVAL, group_metrics, image_swaps, sight_metrics
+from vlmgym.training.signal import (
+    COSINE_INTERVAL,
+    SIGHT_INTERVAL,
+    group_metrics,
+    image_swaps,
+    response_metrics,
+    sight_metrics,
+)
 from vlmgym.training.states import EpisodeRollout, advance, start_rollouts
 from vlmgym.training.validation import ValidationResult, check_gate
 
@@ -168,10 +175,12 @@ class Trainer:
         self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
         self.step += 1
         self._last_sample = flat[0]
+        parts = response_metrics([turn for episode in episodes for turn in episode.turns])
         return {
             "step": self.step,
             "errors": len(self.errors),
-            **turn_metrics([turn for episode in episodes for turn in episode.turns]),
+            "reward": parts.pop("total"),
+            **parts,
             **group_metrics([episode.prompt_id for episode in episodes], [episode.turns for episode in episodes]),
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
             "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
@@ -370,18 +379,3 @@ def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator
             permuted = [playing[number][turn] for number in rng.permutation(len(playing))]
             for rewards, reward in zip(playing, permuted):
                 rewards[turn] = reward
-
-
-def turn_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
-    """Average the reward, its parts, and the fraction of true statements, and compute the fraction of turns played."""
-    perception = [turn.reward.perception for turn in turns if turn.reward.perception is not None]
-    prediction = [turn.reward.prediction for turn in turns if turn.reward.prediction is not None]
-    reasoning = [turn.reasoning_accuracy for turn in turns if turn.reasoning_accuracy is not None]
-    return {
-        "reward": float(np.mean([turn.reward.total for turn in turns])),
-        "format": float(np.mean([turn.reward.format for turn in turns])),
-        **({"perception": float(np.mean(perception))} if perception else {}),
-        **({"prediction": float(np.mean(prediction))} if prediction else {}),
-        **({"reasoning": float(np.mean(reasoning))} if reasoning else {}),
-        "played": float(np.mean([turn.outcome == "played" for turn in turns])),
-    }

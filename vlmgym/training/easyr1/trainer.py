@@ -9,6 +9,7 @@ import time
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,6 @@ from vlmgym.pages.training import EASYR1_PANELS, read_curve
 from vlmgym.policies.checkpoint import error_text
 from vlmgym.runs.files import replace_file, write_file, writing
 from vlmgym.runs.record import PolicyRecord
-from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.curves import CurvePlot
 from vlmgym.training.easyr1.batch import (
@@ -71,7 +71,14 @@ from vlmgym.training.records import (
     write_result,
     write_rollout_records,
 )
-from vlmgym.training.signal import SIGHT_INTERVAL, describe_signal, group_metrics, image_swaps, sight_metrics
+from vlmgym.training.signal import (
+    SIGHT_INTERVAL,
+    describe_signal,
+    group_metrics,
+    image_swaps,
+    response_metrics,
+    sight_metrics,
+)
 from vlmgym.training.states import advance
 
 
@@ -176,11 +183,10 @@ class VlmgymTrainer(RayPPOTrainer):
         episodes = [episode for episode in episodes if not episode.failed]
         success = ((episode.prompt_id, episode.pick, episode.success) for episode in episodes)
         stream.progress = advance(self.curriculum, stream.progress, success)
-        metrics.update(response_metrics("reward", episodes))
-        metrics.update(episode_metrics("episode", episodes))
         records = [episode.record.turns for episode in episodes]
-        groups = group_metrics([episode.prompt_id for episode in episodes], records)
-        metrics.update({f"{SIGNAL}{name}": value for name, value in groups.items()})
+        metrics.update(prefixed("reward/", response_metrics([*chain.from_iterable(records)])))
+        metrics.update(episode_metrics("episode", episodes))
+        metrics.update(prefixed(SIGNAL, group_metrics([episode.prompt_id for episode in episodes], records)))
         metrics["episode/rows"] = len(batch)
         for entry in stream.progress.entries:
             metrics[f"curriculum/{entry.game}"] = entry.stage + 1
@@ -253,7 +259,8 @@ class VlmgymTrainer(RayPPOTrainer):
         self._write(f"validation_{self.global_step:06d}", episodes)
         if not (episodes := [episode for episode in episodes if not episode.failed]):
             raise TrainingError(f"all validation episodes ended as errors; see {self.rollouts}")
-        metrics = {**response_metrics("val", episodes), **episode_metrics("val", episodes)}
+        parts = response_metrics([turn for episode in episodes for turn in episode.record.turns])
+        metrics = {**prefixed("val/", parts), **episode_metrics("val", episodes)}
         self.val_reward_score = metrics["val/score"]
         return metrics
 
@@ -303,18 +310,9 @@ class VlmgymTrainer(RayPPOTrainer):
         begin_rollout_records(self.rollouts, self.curriculum, policy, section.play, section.reward, episodes)
 
 
-def response_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
-    """Compute the mean of each reward part, of the share of true statements, and the fraction of each outcome."""
-    turns, metrics = [turn for episode in episodes for turn in episode.record.turns], {}
-    names = ("total", "game", "format", "perception", "perception_exact", "prediction", "prediction_exact")
-    parts = {name: [getattr(turn.reward, name) for turn in turns] for name in names}
-    parts["reasoning"] = [turn.reasoning_accuracy for turn in turns]
-    for name, part in parts.items():
-        if values := [value for value in part if value is not None]:
-            metrics[f"{prefix}/{name}"] = float(np.mean(values))
-    for outcome in Outcome:
-        metrics[f"{prefix}/{outcome.value}"] = float(np.mean([turn.outcome == outcome for turn in turns]))
-    return metrics
+def prefixed(prefix: str, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics with a prefix before each name."""
+    return {f"{prefix}{name}": value for name, value in metrics.items()}
 
 
 def episode_metrics(prefix: str, episodes: Sequence[EpisodeResult]) -> dict[str, float]:
