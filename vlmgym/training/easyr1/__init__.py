@@ -6,37 +6,26 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
-VLLM_NAMES = {
-    "vllm": ("LLM", "RequestOutput", "SamplingParams"),
-    "vllm.lora": (),
-    "vllm.lora.models": ("LoRAModel",),
-    "vllm.lora.request": ("LoRARequest",),
-    "vllm.lora.utils": ("get_adapter_absolute_path",),
-    "vllm.lora.worker_manager": ("LRUCacheWorkerLoRAManager",),
-    "vllm.distributed": ("parallel_state",),
-    "vllm.sampling_params": ("RequestOutputKind",),
-}
-"""Names that EasyR1 and worker.py import from vLLM. Without them, not even EasyR1's configuration can be imported."""
+VLLM = (
+    *("vllm", "vllm.distributed", "vllm.sampling_params", "vllm.lora"),
+    *("vllm.lora.models", "vllm.lora.request", "vllm.lora.utils", "vllm.lora.worker_manager"),
+)
+"""Modules of vLLM that EasyR1 and worker.py import. Without them, not even EasyR1's configuration can be imported."""
 
 
-class _Missing:
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise RuntimeError("vLLM is not installed")
+class _StandIn(ModuleType):
+    """A module in which every name is an empty class."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
 
 
 def stand_in_for_vllm() -> None:
     """Install stand-ins for vLLM unless it is installed."""
-    if "vllm" in sys.modules or find_spec("vllm") is not None:
-        return
-    for name, members in VLLM_NAMES.items():
-        module = ModuleType(name)
-        module.__spec__ = ModuleSpec(name, None, is_package=True)
-        module.__path__ = []
-        for member in members:
-            setattr(module, member, type(member, (_Missing,), {}))
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
+    if "vllm" not in sys.modules and find_spec("vllm") is None:
+        for name in VLLM:
+            sys.modules[name] = module = _StandIn(name)
+            module.__spec__, module.__path__ = ModuleSpec(name, None, is_package=True), []

@@ -45,19 +45,12 @@ def load_processors(model: ModelConfig, data: DataConfig) -> tuple[Any, Any]:
     return tokenizer, processor
 
 
-class _Rows:
-    """A dataset whose rows are their own indices."""
-
-    def __getitem__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return dict(row)
-
-
 class PromptEncoder(RLHFDataset):
     """Encodes prompts and images with EasyR1's dataset class, without a data file."""
 
     def __init__(self, tokenizer: Any, processor: Any, data: DataConfig) -> None:
         """Set the attributes of `RLHFDataset` without loading a file."""
-        self.tokenizer, self.processor, self.dataset = tokenizer, processor, _Rows()
+        self.tokenizer, self.processor = tokenizer, processor
         self.prompt_key, self.answer_key = data.prompt_key, data.answer_key
         self.image_key, self.video_key = data.image_key, data.video_key
         self.image_dir, self.video_fps, self.format_prompt = None, data.video_fps, None
@@ -83,9 +76,9 @@ class PromptEncoder(RLHFDataset):
         """
         self._special_tokens.check(prompt)
         files = [{"bytes": encode_png(image)} for image in images]
-        row = {self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}
+        self.dataset = [{self.prompt_key: prompt, self.image_key: files, self.answer_key: ""}]
         try:
-            encoded: dict[str, Any] = self[row]
+            encoded: dict[str, Any] = self[0]
         except RuntimeError as error:
             if "longer than" not in str(error):
                 raise
