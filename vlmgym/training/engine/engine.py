@@ -1,6 +1,6 @@
 """The interface between training and the model: compute log-probabilities, take gradient steps.
 
-Nothing outside this package deals with batches of tensors, padding, devices or processes.
+Nothing outside this package deals with batches of tensors, padding or devices.
 """
 
 from __future__ import annotations
