@@ -167,7 +167,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny, randomly initialised Qwen3-VL."""
     out = tmp_path_factory.mktemp("checkpoint") / "tiny"
-    run_training("-m", "vlmgym.training.tiny_vlm", "qwen3_vl", str(out), "--no-tied")
+    run_training("-m", "tests.tiny_model", "qwen3_vl", str(out))
     return out
 
 

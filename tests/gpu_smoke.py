@@ -32,9 +32,9 @@ import trl
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from tests.in_training.tiny import make_checkpoint, make_move_model
+from tests.tiny_model import make_model
 from vlmgym.cli.main import main as main_command
 from vlmgym.training.config import Kind, TinySize
-from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ROOT / "tests" / "in_training" / "quick.toml"
@@ -118,7 +118,7 @@ def local(folder: Path, device: str) -> Iterator[Check]:
 def write_model(name: str, folder: Path, device: str) -> None:
     """Write a model of the size of one on the Hub, with random weights and a tiny tokenizer."""
     kind, vision, (width, layers, heads, pairs, feed_forward) = MODELS[name]
-    make_tiny_vlm(kind, folder, size=TinySize(image_tokens=4096, tied=kind == "qwen3_vl"))
+    make_model(kind, folder, size=TinySize(image_tokens=4096, tied=kind == "qwen3_vl"))
     config = json.loads((folder / "config.json").read_text())
     text = config.get("text_config", config)
     text |= {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "head_dim": 128}

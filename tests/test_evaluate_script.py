@@ -36,7 +36,7 @@ def start(folder: Path, mark: list[str], *args: str | Path) -> subprocess.Popen[
 def test_models_are_served_evaluated_and_compared(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The trained model is a Qwen3.5, whose linear attention vLLM runs on a CPU only in bfloat16, its default here."""
     qwen3_5 = tmp_path / "qwen3_5"
-    run_training("-m", "vlmgym.training.tiny_vlm", "qwen3_5", str(qwen3_5), "--no-tied")
+    run_training("-m", "tests.tiny_model", "qwen3_5", str(qwen3_5))
     with no_process_left() as mark:
         process = start(tmp_path, mark, qwen3_5, tiny_checkpoint, "2", *GAME)
         output, _ = process.communicate(timeout=900)

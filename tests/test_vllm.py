@@ -124,7 +124,7 @@ def test_offline_vllm_matches_the_server_and_rejects_overlong_prompts(
 def test_qwen2_5_vl_plays_until_vllm_dies(tmp_path: Path) -> None:
     """Questions with a special token fail alone, and finished episodes are kept."""
     model, out = tmp_path / "model", tmp_path / "run"
-    run_training("-m", "vlmgym.training.tiny_vlm", "qwen2_5_vl", str(model), "--no-tied")
+    run_training("-m", "tests.tiny_model", "qwen2_5_vl", str(model))
     Image.new("RGB", (64, 64), (80, 0, 0)).save(tmp_path / "image.png")
     asked = ("Which colour has shape {}?", "Is shape {} red?", "What does the tag <|image_pad|> mean for shape {}?")
     rows = [{"image": "image.png", "question": asked[n % 3].format(n), "answer": "red"} for n in range(600)]

@@ -18,16 +18,16 @@ KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 @pytest.fixture(scope="session", params=KINDS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
-    from vlmgym.training.tiny_vlm import make_tiny_vlm  # needs torch
+    from tests.tiny_model import make_model  # needs torch
 
-    make_tiny_vlm(request.param, folder)
+    make_model(request.param, folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
-    from vlmgym.training.tiny_vlm import make_tiny_vlm  # needs torch
+    from tests.tiny_model import make_model  # needs torch
 
-    make_tiny_vlm("qwen3_vl", folder)
+    make_model("qwen3_vl", folder)
     return folder

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer
 
+from tests.tiny_model import make_model
 from vlmgym.training.config import Kind, TinySize
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
@@ -19,14 +20,14 @@ STEPS = 80
 def make_models(folder: Path) -> None:
     """Make `tiny` and `beginner`."""
     torch.set_num_threads(1)
-    make_tiny_vlm("qwen3_vl", folder / "tiny")
+    make_model("qwen3_vl", folder / "tiny")
     make_beginner(folder / "beginner")
 
 
 def make_beginner(out: Path, kind: Kind = "qwen3_vl", size: TinySize = TinySize(tied=False)) -> None:  # noqa: B008
     """Make a model that answers with one of 13 words, equally often."""
     words = [*MOVES, *OTHERS]
-    make_tiny_vlm(kind, out, seed=SEED, size=size, texts=words * 50)
+    make_tiny_vlm(kind, out, words * 50, seed=SEED, size=size)
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.tiny_model import make_model
 from tests.training import training_python
 from vlmgym.errors import UsageError
-from vlmgym.training.tiny_vlm import make_tiny_vlm
 from vlmgym.training.transformers4 import main
 
 SAVE = """
@@ -27,7 +27,7 @@ def test_converted_checkpoint_is_the_same_model(tmp_path: Path, kind: Any) -> No
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     original, saved = tmp_path / "original", tmp_path / "saved"
-    make_tiny_vlm(kind, original)
+    make_model(kind, original)
     subprocess.run([training_python(), "-c", SAVE, original, saved], check=True, capture_output=True)
     main(saved)
     configs = [AutoConfig.from_pretrained(folder) for folder in (original, saved)]

@@ -28,6 +28,7 @@ from transformers import AutoModelForImageTextToText  # noqa: E402
 from verl.protocol import DataProto  # noqa: E402
 
 from tests.easyr1_cpu.rollout_workers import CONFIGS  # noqa: E402
+from tests.tiny_model import make_model  # noqa: E402
 from vlmgym.training.config import TinySize  # noqa: E402
 from vlmgym.training.easyr1.batch import PromptEncoder, load_processors, prompt_batch  # noqa: E402
 from vlmgym.training.easyr1.config import RunConfig, read_config  # noqa: E402
@@ -35,7 +36,6 @@ from vlmgym.training.easyr1.episodes import RolloutWorker  # noqa: E402
 from vlmgym.training.easyr1.export import export  # noqa: E402
 from vlmgym.training.easyr1.settings import Section  # noqa: E402
 from vlmgym.training.easyr1.worker import VlmgymWorker  # noqa: E402
-from vlmgym.training.tiny_vlm import make_tiny_vlm  # noqa: E402
 
 TOKENS = 8
 """Tokens per response."""
@@ -130,7 +130,7 @@ def main(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    make_tiny_vlm("qwen3_vl", folder / "model", size=TinySize(tied=False))
+    make_model("qwen3_vl", folder / "model", size=TinySize(tied=False))
     files = [*(CONFIGS / f"{name}.yaml" for name in ("base", "2048", "ppo")), Path(__file__).with_name("small.yaml")]
     settings = [f"worker.actor.model.model_path={folder / 'model'}", "trainer.n_gpus_per_node=1"]
     config = read_config([*map(str, files), *settings, "worker.rollout.n=1", "worker.actor.ppo_epochs=1"])

@@ -355,7 +355,7 @@ def test_adapters_are_saved_alone_and_restored_bit_for_bit(checkpoint: Path, ada
 
 
 def test_models_load_in_several_threads(tmp_path: Path) -> None:
-    make_tiny_vlm("qwen3_vl", tmp_path, texts=["up"])
+    make_tiny_vlm("qwen3_vl", tmp_path, ["up"])
     with ThreadPoolExecutor(2) as pool:
         actors = list(pool.map(lambda _: make_actor(tmp_path), range(6)))
     first, *others = (actor.state_dict() for actor in actors)

@@ -152,7 +152,7 @@ def test_teachers_of_another_vocabulary_are_rejected(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other"
-    make_tiny_vlm("qwen3_vl", other, texts=["other words"] * 2)
+    make_tiny_vlm("qwen3_vl", other, ["other words"] * 2)
     args = ("--model", str(checkpoint), "--distill.teacher", str(other), "--output-dir", str(tmp_path / "run"))
     code, error = fail(capsys, *DISTILL, *SMALL, *args)
     assert (code, "has another vocabulary than the model" in error) == (2, True), error

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.in_training.runs import main
+from tests.tiny_model import make_model
 from vlmgym.errors import UsageError
 from vlmgym.training.config import read_config
 from vlmgym.training.engine.encoding import Encoder
-from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 TRAINING = Path(__file__).parents[2] / "vlmgym" / "training"
 
@@ -27,7 +27,7 @@ def test_options_override_the_preset() -> None:
 
 
 def test_images_are_shrunk_to_the_most_tokens_of_a_tiny_model(tmp_path: Path) -> None:
-    make_tiny_vlm("qwen3_vl", tmp_path, size=read_config(["--settings", "tiny.image_tokens=16"]).tiny)
+    make_model("qwen3_vl", tmp_path, size=read_config(["--settings", "tiny.image_tokens=16"]).tiny)
     encoder = Encoder(tmp_path)
     ids = encoder.encode("", [np.zeros((640, 640, 3), np.uint8)]).ids
     assert int((ids == encoder.family.image_token).sum()) == 16

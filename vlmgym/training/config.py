@@ -54,7 +54,7 @@ Width = Annotated[int, Field(gt=0, multiple_of=HEAD_SIZE)]
 class TinySize(Options):
     """Size of a tiny model. The defaults give 0.3 million parameters."""
 
-    kind: Annotated[Kind, tyro.conf.Suppress] = "qwen3_vl"
+    kind: Kind = "qwen3_vl"
     """Model type of a tiny model that a run creates."""
     hidden: Width = 64
     """Width of the language model, a multiple of 32."""

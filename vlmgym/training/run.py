@@ -134,7 +134,7 @@ class TrainingRun:
         if not self.tiny.exists():
             texts = _tokenizer_texts(config, curriculum)
             with replace_folder(self.tiny) as part:
-                make_tiny_vlm(config.tiny.kind, part, seed=config.seed, size=config.tiny, texts=texts)
+                make_tiny_vlm(config.tiny.kind, part, texts, seed=config.seed, size=config.tiny)
         return self.tiny
 
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:

@@ -9,25 +9,18 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
 import torch
-import tyro
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from vlmgym.errors import UsageError
-from vlmgym.policies.baselines import random_legal_action
-from vlmgym.runs.files import new_folder
 from vlmgym.sandbox.core.response_format import SECTIONS
-from vlmgym.sandbox.registry import make_game
-from vlmgym.terminal import reporting_errors
 from vlmgym.training.config import HEAD_SIZE, MIN_IMAGE_TOKENS, Kind, TinySize
 from vlmgym.training.engine.weights import saving
 
-GAMES = ("2048", "shisensho", "swap")
 PAD, END = "<|endoftext|>", "<|im_end|>"
 IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
 SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_pad|>", IMAGE, VIDEO)
@@ -60,20 +53,6 @@ CHAT_TEMPLATE = """\
 {%- endif -%}
 """
 """Qwen's chat format as a Jinja template for OpenAI messages with text, images and videos."""
-
-
-def game_texts(turns: int = 8) -> Iterator[str]:
-    """Yield prompts and valid responses of `GAMES` at all reasoning levels, from fixed random episodes."""
-    for name in GAMES:
-        for level in range(1, 6):
-            game, rng = make_game(name, reasoning=level), np.random.default_rng(level)
-            state = game.start(rng)
-            yield game.prompt(state)
-            for _ in range(turns):
-                if (action := random_legal_action(game, state, rng)) is None:
-                    break
-                yield game.respond(state, action)
-                state = game.step(state, action, rng).state
 
 
 def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenizer:
@@ -153,25 +132,22 @@ TILE = 64
 
 
 def make_tiny_vlm(
-    kind: Kind, folder: Path, *, seed: int = 0, size: TinySize | None = None, texts: Iterable[str] | None = None
+    kind: Kind, folder: Path, texts: Iterable[str], *, seed: int = 0, size: TinySize | None = None
 ) -> None:
     """Write a checkpoint, overwriting existing files; `kind` is its `model_type` in transformers.
 
     The weights are determined by the seed and the versions of torch and transformers. The tokenizer is trained on
-    `texts`, by default `game_texts()`. Raises `UsageError` if the vocabulary is too small.
+    `texts`. Raises `UsageError` if the vocabulary is too small.
     """
     size = size or TinySize()
-    tokenizer = train_tokenizer(game_texts() if texts is None else texts, size.vocabulary, size.words)
+    tokenizer = train_tokenizer(texts, size.vocabulary, size.words)
     config = _model_config(kind, size, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**deepcopy(config)), dtype=torch.float32)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot create the folder {folder}: {error.strerror}") from None
     files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
     with saving(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder)
         save_tokenizer(tokenizer, folder, size.context)
         if kind == "internvl":
@@ -323,28 +299,3 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
 def _patch(kind: Kind) -> int:
     """Return the patch size in pixels."""
     return {"qwen3_vl": 16, "qwen3_5": 16, "internvl": 8}.get(kind, 14)
-
-
-def main(
-    kind: tyro.conf.Positional[Kind],
-    folder: tyro.conf.Positional[Path],
-    /,
-    size: Annotated[TinySize, tyro.conf.arg(name="")] = TinySize(),  # noqa: B008 - immutable
-    seed: int = 0,
-) -> None:
-    """Create a tiny, randomly initialised checkpoint.
-
-    Args:
-        kind: Architecture.
-        folder: Folder of the checkpoint, which must not exist yet.
-        size: Size of the model.
-        seed: Seed of the weights.
-    """
-    with new_folder(folder) as part:
-        make_tiny_vlm(kind, part, seed=seed, size=size)
-    print(f"created a {kind} in {folder}")
-
-
-if __name__ == "__main__":
-    with reporting_errors():
-        tyro.cli(main, prog="python -m vlmgym.training.tiny_vlm")
