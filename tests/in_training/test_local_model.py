@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from tests.in_training.reference import IMAGE_TOKENS
+from tests.tiny_model import make_model
 from vlmgym import make_game
 from vlmgym.errors import InfrastructureError, PolicyError
 from vlmgym.policies.base import Prompt, Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel
 from vlmgym.policies.transformers import TransformersOptions, TransformersPolicy
 from vlmgym.training.config import TinySize
-from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 GAME = make_game("2048", size=64)
 TOKENS = 16
@@ -28,7 +28,7 @@ TOKENS = 16
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained model with a generation config that says do_sample: false."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    make_tiny_vlm("qwen3_vl", folder, size=TinySize(tied=False))
+    make_model("qwen3_vl", folder, TinySize(tied=False))
     return folder
 
 
