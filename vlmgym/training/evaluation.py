@@ -137,14 +137,18 @@ def comparison_table(validation: Mapping[str, Any], algorithm: str) -> list[str]
     The last line compares the trained model with the control on the same states.
     """
     results = label_arms(validation, algorithm)
-    rows = [("", "right responses", "greedy", "reward", "perception", "format")]
+    rows = [["", "right responses", "greedy", "reward", "perception", "format", "true statements"]]
     for name, result in results.items():
         sampled = ValidationResult(**result["states"])
         greedy = f"{result['greedy']['success']:.1%}" if "greedy" in result else ""
         interval = "" if sampled.success_ci is None else " ({:.1%} to {:.1%})".format(*sampled.success_ci)
-        perception = "" if sampled.perception is None else f"{sampled.perception:.1%}"
-        shares = (greedy, f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}")
-        rows.append((name, f"{sampled.success:.1%}{interval}", *shares))
+        perception, reasoning = (
+            "" if share is None else f"{share:.1%}" for share in (sampled.perception, sampled.reasoning)
+        )
+        shares = (greedy, f"{sampled.reward:.3f}", perception, f"{sampled.format:.1%}", reasoning)
+        rows.append([name, f"{sampled.success:.1%}{interval}", *shares])
+    if not any(row[-1] for row in rows[1:]):
+        rows = [row[:-1] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     if "control" in validation:

@@ -43,6 +43,7 @@ class ValidationResult:
             Student's t; None if undefined.
         perception: Perception accuracy; None for games without a ground truth.
         format: Format compliance, the fraction of responses in the exact format.
+        reasoning: Mean fraction of true statements of the reasoning; None if no response has any that can be checked.
     """
 
     responses: int
@@ -53,6 +54,7 @@ class ValidationResult:
     reward_ci: tuple[float, float] | None
     perception: float | None
     format: float
+    reasoning: float | None = None
 
     @property
     def worst_skill(self) -> float:
@@ -132,6 +134,7 @@ def _respond(
         raise TrainingError("all responses for validation ended as errors of the games")
     turns = [turn for episode in episodes for turn in episode.turns]
     parts = [turn.reward for turn in turns]
+    reasoning = [turn.reasoning_accuracy for turn in turns if turn.reasoning_accuracy is not None]
     rewards = [reward.total for reward in parts]
     perception = [reward.perception for reward in parts if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
@@ -146,4 +149,5 @@ def _respond(
         reward_ci=confidence_interval(rewards, unit_interval=proportions),
         perception=float(np.mean(perception)) if perception else None,
         format=float(np.mean([reward.format for reward in parts])),
+        reasoning=float(np.mean(reasoning)) if reasoning else None,
     )
