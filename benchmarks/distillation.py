@@ -40,7 +40,10 @@ from vlmgym.terminal import make_console, parse_options, reporting_errors
 SFT, DISTILL, BOTH = "SFT", "distillation", "distillation and GRPO"
 ARMS = (START, SFT, GRPO, DISTILL, BOTH)
 DISTILL_ARGS = {DISTILL: (), BOTH: ("--distill.reward-coef", "1")}
-COMMON = ("--preset", "demo", "--processes", "1", "--record-interval", "0", "--sft.control-steps", "0")
+COMMON = (
+    *("--preset", "demo", "--processes", "1", "--record-interval", "0", "--sft.control-steps", "0"),
+    *("--settings", "reward.reasoning_weight=0"),
+)
 TEACHER = ("--observation", "text", "--sft.accuracy", "1", "--sft.steps", "600", "--steps", "0", "--seed", "100")
 STUDENT = ("--sft.steps", "300", "--steps", "0", "--evaluation.states", "0")
 READ = 0.95

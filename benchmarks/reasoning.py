@@ -26,7 +26,7 @@ from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 OUTCOME, REASONING = "outcome", "outcome and statements"
-REWARDS: dict[str, tuple[str, ...]] = {OUTCOME: (), REASONING: ("--settings", "reward.reasoning_weight=0.5")}
+REWARDS: dict[str, tuple[str, ...]] = {OUTCOME: ("--settings", "reward.reasoning_weight=0"), REASONING: ()}
 ARMS = (START, *REWARDS)
 SEEDS = (0, 1, 2)
 STATES = 512
@@ -37,8 +37,9 @@ PAGE = """\
 Written by `.venv-train/bin/python -m benchmarks.reasoning`.
 
 Responses in [the demo](demo.md) state for every row and column of a 3x3 board of 2048 what merges, and then answer.
-These statements are [checked](../protocols.md#checked-statements). GRPO rewards the move alone, so it may get right
-moves out of false statements. What if `reward.reasoning_weight` 0.5 also rewards the share of true statements?
+These statements are [checked](../protocols.md#checked-statements). If GRPO rewards the move alone, it may get right
+moves out of false statements. What if `reward.reasoning_weight` 0.5, as in the demo, also rewards the share of true
+statements?
 
 With each seed, demonstrations with random moves teach a start, and GRPO continues it with either reward for {steps}
 steps of {batch} responses, on the same states. All figures are of {states} held-out states per seed, with one response
