@@ -80,6 +80,8 @@ def test_close_does_not_wait_for_busy_processes(monkeypatch):
             await asyncio.sleep(0.1)
             start = time.monotonic()
         took = time.monotonic() - start
+        with pytest.raises(UsageError, match="the pool is closed"):
+            await workers.call(os.getpid)
         return took, await asyncio.wait_for(_errors(*calls), 10)
 
     took, errors = asyncio.run(left())

@@ -236,7 +236,8 @@ class Library:
 
     def changed(self, since: int) -> dict[str, Entry]:
         """Return the entries that have changed since a version."""
-        return {name: entry for name, entry in self.entries.items() if entry.version > since}
+        with self.lock:
+            return {name: entry for name, entry in self.entries.items() if entry.version > since}
 
     def _scan(self) -> None:
         stamps: dict[str, Stamp] = {}

@@ -138,7 +138,10 @@ def _respond(
     rewards = [reward.total for reward in parts]
     perception = [reward.perception for reward in parts if reward.perception is not None]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
-    proportions = config.reward.shaping == "sign" or all(isinstance(episode.setup.game, Task) for episode in episodes)
+    weights = config.reward
+    others = weights.format_weight, weights.perception_weight, weights.prediction_weight, weights.reasoning_weight
+    is_binary = weights.shaping == "sign" or all(isinstance(episode.setup.game, Task) for episode in episodes)
+    proportions = is_binary and not any(others)
     successes = [turn.outcome is Outcome.PLAYED and turn.reward.game > 0 for turn in turns]
     return ValidationResult(
         responses=len(parts),

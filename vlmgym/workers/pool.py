@@ -112,6 +112,7 @@ class ProcessPool(WorkerPool):
         self.count = count
         self._queue: deque[tuple[bytes, Future]] = deque()
         self._workers: list[PoolWorker] = []
+        self._closed = False
         with ExitStack() as on_error:
             on_error.callback(self.close)
             for _ in range(count):
@@ -126,10 +127,12 @@ class ProcessPool(WorkerPool):
         """Call a function in a worker.
 
         Raises:
-            UsageError: The call or its result cannot be pickled.
+            UsageError: The call or its result cannot be pickled, or the pool is closed.
             WorkerError: A worker died, for instance because it ran out of memory.
             asyncio.CancelledError: The pool was closed during the call.
         """
+        if self._closed:
+            raise UsageError("the pool is closed")
         if not self._workers:
             await asyncio.sleep(0)  # lets an interrupt cancel the call
             return function(*args, **kwargs)
@@ -143,6 +146,7 @@ class ProcessPool(WorkerPool):
 
     def close(self) -> None:
         """Cancel pending calls and stop the processes; kill those that stay busy."""
+        self._closed = True
         for _, future in self._queue:
             cancel(future)
         self._queue.clear()
@@ -294,12 +298,14 @@ class RayPool(WorkerPool):
             num_tasks: Number of tasks, which bounds the number of workers.
 
         Raises:
-            UsageError: Ray is not installed, no cluster responds, or the number of workers is 0.
+            UsageError: Ray is not installed, no cluster responds, it has no CPU, or the number of workers is 0.
         """
         self._ray = _join_cluster()
         if num_workers == 0:
             raise UsageError("the ray backend needs at least 1 worker")
-        self.count = min(num_workers or int(self._ray.cluster_resources()["CPU"]), num_tasks)
+        self.count = min(num_workers or int(self._ray.cluster_resources().get("CPU", 0)), num_tasks)
+        if not self.count:
+            raise UsageError("the Ray cluster has no CPU")
         task = self._ray.remote(call_function)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None

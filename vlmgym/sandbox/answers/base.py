@@ -7,7 +7,7 @@ import re
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
 from functools import cached_property, lru_cache
 from itertools import product
 from operator import contains
@@ -84,7 +84,7 @@ class Answer(ABC, Generic[ActionT]):
         elif isinstance(space, spaces.MultiDiscrete):
             value = space.start + rng.integers(space.nvec)
         else:
-            space = copy(space)  # sampling changes the random state of a space
+            space = deepcopy(space)  # sampling changes the random state of a space
             space.seed(int(rng.integers(2**31)))
             value = space.sample()
         action: ActionT = self.to_action(value)

@@ -102,7 +102,10 @@ class Window:
 
     def _open(self, width: int, height: int) -> pygame.Surface:
         check_screen()
-        surface = pygame.display.set_mode((width, height))
+        try:
+            surface = pygame.display.set_mode((width, height))
+        except pygame.error as error:
+            raise DisplayError(f"no window can be opened: {error}") from None
         pygame.display.set_caption(self.title)
         return surface
 

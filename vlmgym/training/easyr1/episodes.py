@@ -271,10 +271,11 @@ class RolloutWorkerPool:
 
     def close(self) -> None:
         """Stop the workers, even if they are busy."""
-        for actor in self._actors:
-            import ray
+        import ray
 
-            ray.kill(actor)
+        if ray.is_initialized():  # else the program is exiting, and the actors with it
+            for actor in self._actors:
+                ray.kill(actor)
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all workers and concatenate the results."""

@@ -22,8 +22,10 @@ from vlmgym.workers.process import ChannelClosed, WorkerProcess, receive_value
 
 P = ParamSpec("P")
 T = TypeVar("T")
+JOIN_TIMEOUT = timedelta(minutes=5)
+"""Timeout for connecting all processes. If one dies while connecting, this is noticed only at the timeout."""
 LONGEST_WAIT = timedelta(days=7)
-"""Timeout for waiting on another process, which may be busy with an evaluation. If it dies, the others notice
+"""Timeout for waiting on a connected process, which may be busy with an evaluation. If it dies, the others notice
 immediately."""
 
 
@@ -88,7 +90,11 @@ class Processes:
         """Connect this process to all others through a file, given as the URL `store`."""
         if self.size > 1:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
-            distributed.init_process_group("gloo", store, LONGEST_WAIT, world_size=self.size, rank=self.rank)
+            try:
+                distributed.init_process_group("gloo", store, JOIN_TIMEOUT, world_size=self.size, rank=self.rank)
+            except RuntimeError as error:
+                raise LostProcessError("another process of the run did not connect") from error
+            distributed.distributed_c10d._set_pg_timeout(LONGEST_WAIT)
 
     def leave(self) -> None:
         """Disconnect this process, so that the others stop waiting for it."""
