@@ -119,7 +119,9 @@ class GameConfig(BaseModel):
 
 
 class DegradedConfig(GameConfig):
-    """Config fields of image degradation; level 3 leaves images unchanged."""
+    """Config fields of image degradation; level 3 leaves images of data unchanged."""
+
+    later_fields = (*GameConfig.later_fields, "shade")
 
     blur: float = config_field(
         "perception", [0.0, 0.0, 0.0, 0.3, 0.5], "Blur radius in percent of the image's side.", ge=0.0, le=5.0
@@ -134,12 +136,23 @@ class DegradedConfig(GameConfig):
     scale: float = config_field(
         "perception", [1.0, 1.0, 1.0, 0.85, 0.7], "Size of the image relative to its frame.", ge=0.1, le=1.0
     )
+    shade: float = config_field("perception", 0.0, "Darkness of soft shadows on the image.", ge=0.0, le=0.9)
     crop: float = config_field(
         "perception", [0.0, 0.0, 0.0, 0.0, 0.06], "Fraction of width and height cropped at the edges.", ge=0.0, le=0.4
     )
 
 
-class TextConfig(DegradedConfig):
+class ShadedConfig(DegradedConfig):
+    """Config fields of drawn pictures."""
+
+    later_fields = GameConfig.later_fields  # all default images changed with `shade`
+
+    shade: float = config_field(
+        "perception", [0.0, 0.2, 0.4, 0.4, 0.4], "Darkness of soft shadows on the image.", ge=0.0, le=0.9
+    )
+
+
+class TextConfig(ShadedConfig):
     """Config fields of pictures with text."""
 
     text: float = config_field(

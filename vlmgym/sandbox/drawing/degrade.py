@@ -1,4 +1,4 @@
-"""Degrade images with OpenCV: crop, clutter, contrast, scale, blur and noise.
+"""Degrade images with OpenCV: crop, clutter, contrast, scale, shade, blur and noise.
 
 The same image and seed give the same pixels, whichever vector instructions the processor has: randomness comes from
 NumPy's generator, and blurring sums whole numbers, which floats represent exactly. OpenCV is imported on use.
@@ -25,16 +25,18 @@ FRAME: Colour = THEMES["light"].board
 """Colour around a shrunk image."""
 FRACTION_BITS = 8
 """Ends of strokes are in units of 1/256 pixel."""
+SHADOWS, SOFT = 6, 64
+"""Size of the grid of shadows from side to side, and side of the image in which they are softened."""
 
 
 def degrade(image: Pixels, effects: DegradedConfig, seed: int, index: int = 0) -> Pixels:
-    """Crop, clutter, change contrast, scale, blur and add noise, in this order.
+    """Crop, clutter, change contrast, scale, shade, blur and add noise, in this order.
 
     Args:
         image: The image. It is not modified; if no effect applies, it is returned without a copy.
         effects: Their strengths.
-        seed: Seed for strokes and noise.
-        index: Index of the image in its question, which gives each image its own strokes and noise.
+        seed: Seed for strokes, shadows and noise.
+        index: Index of the image in its question, which gives each image its own strokes, shadows and noise.
     """
     height, width, _ = image.shape
     rng = np.random.default_rng([seed, index])
@@ -47,6 +49,8 @@ def degrade(image: Pixels, effects: DegradedConfig, seed: int, index: int = 0) -
         image = _change_contrast(image, effects.contrast)
     if effects.scale != 1:
         image = _shrink(image, effects.scale)
+    if effects.shade:
+        image = _shade(image, effects.shade, rng)
     if radius := round(min(height, width) * effects.blur / 100):
         image = blur(image, radius)
     return add_noise(image, effects.noise, rng)
@@ -94,6 +98,19 @@ def blur(image: Pixels, radius: int) -> Pixels:
     depth = cv2.CV_32F if 255 * weight < 2**24 else cv2.CV_64F  # exact for the largest sum
     total = cv2.sepFilter2D(image, depth, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
     return np.asarray(cv2.convertScaleAbs(total, alpha=1 / weight), np.uint8)
+
+
+def _shade(image: Pixels, shade: float, rng: np.random.Generator) -> Pixels:
+    """Darken a part of the image by up to `shade`, as in the shadow of leaves."""
+    import cv2
+
+    height, width, _ = image.shape
+    grid = rng.integers(0, 256, (SHADOWS, SHADOWS), dtype=np.uint8)
+    clouds = blur(np.asarray(cv2.resize(grid, (SOFT, SOFT), interpolation=cv2.INTER_LINEAR_EXACT), np.uint8), SOFT // 8)
+    shadows = np.clip((clouds.astype(np.int32) - 110) * 5, 0, 255)
+    light = np.asarray(255 - shadows * round(256 * shade) // 256, np.uint8)
+    light = np.asarray(cv2.resize(light, (width, height), interpolation=cv2.INTER_LINEAR_EXACT), np.uint8)
+    return np.asarray(cv2.multiply(image, cv2.merge([light] * 3), scale=1 / 255), np.uint8)
 
 
 def _change_contrast(image: Pixels, contrast: float) -> Pixels:

@@ -44,7 +44,7 @@ SHOWN: Mapping[Chart, str] = {
 }
 
 
-class ChartsConfig(TaskConfig, TextConfig):
+class ChartsConfig(TextConfig, TaskConfig):
     """Configuration of charts."""
 
     values: int = config_field("reasoning", [3, 4, 5, 6, 8], "Number of values.", ge=3, le=8)

@@ -31,7 +31,7 @@ Answer with {answers}.
 {form}"""
 
 
-class ClocksConfig(TaskConfig, TextConfig):
+class ClocksConfig(TextConfig, TaskConfig):
     """Configuration of clocks."""
 
     clocks: int = config_field("reasoning", [1, 1, 2, 3, 4], "Number of clocks.", ge=1, le=4)

@@ -34,7 +34,7 @@ PERCEPTION = "the edges, one line per edge in alphabetical order: its two nodes 
 comma-separated"
 
 
-class GraphConfig(TaskConfig, TextConfig):
+class GraphConfig(TextConfig, TaskConfig):
     """Configuration of graph."""
 
     nodes: int = config_field("reasoning", [5, 6, 7, 9, 11], "Number of nodes.", ge=4, le=len(LETTERS))

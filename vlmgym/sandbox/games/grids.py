@@ -31,7 +31,7 @@ separated by commas, such as {example}.
 {form}"""
 
 
-class GridsConfig(TaskConfig, TextConfig):
+class GridsConfig(TextConfig, TaskConfig):
     """Configuration of grids."""
 
     side: int = config_field("reasoning", [3, 4, 5, 6, 7], "Rows and columns of a grid.", ge=3, le=8)

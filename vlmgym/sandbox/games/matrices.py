@@ -36,7 +36,7 @@ Answer with its number.
 {form}"""
 
 
-class MatricesConfig(TaskConfig, TextConfig):
+class MatricesConfig(TextConfig, TaskConfig):
     """Configuration of matrices."""
 
     rules: int = config_field(

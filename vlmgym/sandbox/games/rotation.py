@@ -11,7 +11,7 @@ from itertools import permutations, product
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.core.config import config_field
+from vlmgym.sandbox.core.config import ShadedConfig, config_field
 from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, pick
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -31,7 +31,7 @@ Answer with its number.
 {form}"""
 
 
-class RotationConfig(TaskConfig):
+class RotationConfig(ShadedConfig, TaskConfig):
     """Configuration of mental rotation."""
 
     solid: bool = config_field(

@@ -31,7 +31,7 @@ Answer with {answers}.
 {form}"""
 
 
-class RoutesConfig(TaskConfig, TextConfig):
+class RoutesConfig(TextConfig, TaskConfig):
     """Configuration of routes."""
 
     legs: int = config_field("reasoning", [1, 2, 3, 4, 6], "Straight parts of the route.", ge=1, le=6)
