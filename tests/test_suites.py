@@ -26,9 +26,9 @@ from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()
 SHA256 = {
-    "vlmgym-2026.2-core": "a05cded49bc5dc98de148423de44836dbdf79ecf9977cfe1347660cb4de06f98",
-    "vlmgym-2026.2-full": "39c1bafe2e1c76c930194189393129e9452a2ef4677e059c1964c89bba54ec11",
-    "vlmgym-2026.2-lite": "c4060f82e6f24d1c1fd48c9b60329da9f81e1546622d9cd853eb994a49d3f889",
+    "vlmgym-2026.2-core": "4cc0680f68458db3abb69babad59cc8644a6544f910319f363501b8a8f61fd31",
+    "vlmgym-2026.2-full": "a320a3ad9cd37d48c14564eb651e7a9baa15da9a41097feff69db0426fd838c3",
+    "vlmgym-2026.2-lite": "ba170bdbd221ad40cef14badee29fe4839cd532897a3bf19545b1b43fa45e2ab",
 }
 """Hashes of suite files; until a suite is published, `benchmarks.suites refreeze` may change its file."""
 FAST = ("--videos", "0", "--no-report", "--workers", "0")
