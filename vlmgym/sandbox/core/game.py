@@ -163,9 +163,12 @@ class Game(ABC, Generic[StateT, ActionT]):
     def follow_up(self, state: StateT, action: ActionT) -> list[ActionT]:
         """List the oracle's actions after an action, for the same response: at most `actions_per_turn` with it.
 
-        The list ends early where the next state depends on chance.
+        The list ends early where the next state depends on chance. It is empty if images hide parts of the state, which
+        an action may reveal.
         """
         actions: list[ActionT] = []
+        if self.partially_observable:
+            return actions
         try:
             while len(actions) + 1 < self.actions_per_turn:
                 state = self.step(state, action, NO_CHANCE).state
