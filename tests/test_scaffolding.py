@@ -56,6 +56,18 @@ def test_the_goal_is_the_first_image_of_every_prompt(game: str, chat: bool) -> N
         np.testing.assert_array_equal(plain.images[-1], goal)
 
 
+@pytest.mark.parametrize("control", ["stale", "shuffled", "swapped"])
+def test_image_controls_show_the_goal_of_what_they_show(control: Any) -> None:
+    settings: dict[str, Any] = {"size": 128, "goal_image": True, "history": 1, "history_images": 1}
+    true, other = (vlmgym.Episode("sokoban", seed, **settings) for seed in (2, 3))
+    shown = vlmgym.Episode("sokoban", 2, images=control, **settings)
+    for episode in (true, shown):
+        episode.respond(str(episode.oracle()))
+    expected = other if control == "shuffled" else true
+    np.testing.assert_array_equal(shown.images[0], expected.images[0])
+    assert (shown.images[0] != shown.images[1]).any()
+
+
 def test_the_command_records_and_exports_them(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ["--policy", "oracle", "--no-rules", "--no-feedback", "--show-legal", "--goal-image"]

@@ -231,12 +231,12 @@ class LiveEpisode:
         if prompts.images in ("stale", "shuffled"):
             seed = self.episode.seed + (prompts.images == "shuffled")
             states = [Episode(game, seed).state] * len(states)
-        if prompts.goal_image and past is not None:
-            states.insert(0, game.goal(self.episode.state))
         images = [image for state in states for image in prompts.drawn(game, state, self.episode.seed)]
-        if prompts.images == "blank":
-            return [*map(blank, images)]
-        return images[::-1] if prompts.images == "swapped" else images
+        if prompts.images == "swapped":
+            images.reverse()
+        if prompts.goal_image and past is not None:
+            images = [*prompts.drawn(game, game.goal(states[-1]), self.episode.seed), *images]
+        return [*map(blank, images)] if prompts.images == "blank" else images
 
     def observation_after_limit(self) -> Observation:
         """Return the observation of one more turn, for an episode that the turn limit ended."""
