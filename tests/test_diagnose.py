@@ -182,6 +182,20 @@ def test_answers_to_wrong_boards_that_no_state_has_are_unjudged(name: str, tmp_p
     assert "legal on the stated board" not in result.rates
 
 
+class Chain(Misreader):
+    """Misreads the board, and repeats its move until it is illegal."""
+
+    def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
+        seen, move = self.misread(game, state, rng), game.best_action(state)
+        return compose(game.describe(seen), "", game.format_actions([move] * 20))
+
+
+def test_illegal_actions_after_random_effects_are_unjudged(tmp_path: Path) -> None:
+    result = diagnosed(tmp_path / "run", make_game("2048", actions_per_turn=20), Chain(), 4)
+    assert result.causes["unjudged"].count > 10
+    assert "see" not in causes(result)
+
+
 def test_returns_to_earlier_states_are_counted(tmp_path: Path) -> None:
     game = make_game("lightsout", size=200)
 

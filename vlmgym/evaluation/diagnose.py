@@ -244,8 +244,11 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
         actions = [] if turn.action is None else game.recorded_actions(turn.action)
         seen, stated, true = _seen(turn), None, None
         if actions:
-            true = Worth.ILLEGAL if turn.outcome is Outcome.ILLEGAL else judge.worth(state, actions)
-            if seen or (seen is None and episode.prompts.has_descriptions):
+            judged = judge.worth(state, actions)
+            true = Worth.ILLEGAL if turn.outcome is Outcome.ILLEGAL else judged
+            if true is not judged:
+                pass  # what was illegal came after a random effect, which the board before it does not tell
+            elif seen or (seen is None and episode.prompts.has_descriptions):
                 stated = true
             elif seen is False:
                 try:
