@@ -122,6 +122,14 @@ def test_samples_can_be_resumed(tmp_path: Path) -> None:
     assert (result.seeds, result.samples) == (3, 3)
 
 
+def test_samples_do_not_resume_a_single_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*EVAL, "--policy", POLICY, "--max-turns", "3", "--episodes", "1"]
+    main([*options, "--output-dir", str(tmp_path / "run")])
+    with pytest.raises(SystemExit, match="2"):
+        main([*options, "--samples", "2", "--resume", str(tmp_path / "run")])
+    assert "is a single run: resume it without --samples" in capsys.readouterr().err
+
+
 def test_a_budget_covers_all_samples_and_their_seeds_differ(tmp_path: Path, quick_retries: None) -> None:
     folder, tokens = tmp_path / "repeats", 107
     with ApiServer().running() as server:

@@ -277,6 +277,8 @@ def run_evaluation(
             raise UsageError(f"{option} needs a model that {model}, and no --curriculum")
         for skin in get_args(SkinName) if config.skins else ():
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
+        if config.resume is not None and (config.resume / RUN).exists():
+            raise UsageError(f"{config.resume} is a single run: resume it without --samples and --skins")
         root = config.resume or config.output_dir or _free(_name(game_list, policy))
         _play_again(root, played, config, options, custom_policy, suite)
         return None

@@ -33,6 +33,10 @@ class RepeatsConfig(RunsOptions):
     format: Literal["text", "json"] = "text"
     """A table, or JSON with a list of results."""
 
+    def __post_init__(self) -> None:
+        if self.success is not None and math.isnan(self.success):
+            raise UsageError("success must be a number, got nan")
+
 
 Interval = tuple[float, float]
 
