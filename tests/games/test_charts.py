@@ -46,7 +46,7 @@ def test_answers_follow_from_the_values(level: int) -> None:
 
 
 def test_bars_are_as_high_as_their_values() -> None:
-    game = make_game("charts", reasoning=1, size=500)
+    game = make_game("charts", reasoning=1, size=500, shade=0.0)
     for seed in range(40):
         state = game.start(np.random.default_rng(seed))
         if state.chart != "bar":

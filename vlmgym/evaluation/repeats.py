@@ -34,6 +34,7 @@ class RepeatsConfig(RunsOptions):
     """A table, or JSON with a list of results."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.success is not None and math.isnan(self.success):
             raise UsageError("success must be a number, got nan")
 
