@@ -48,6 +48,12 @@ def test_clicks_play_the_same_game(game: str) -> None:
     assert (click.images[-1] == text.images[-1]).all()
 
 
+@pytest.mark.parametrize("text", ["(300, 300)", "300, 300", "click (300, 300)", "Click [300, 300]"])
+def test_spellings_of_a_click(text: str) -> None:
+    game = make_game("lightsout", interface="click")
+    assert game.answer.parse(text) == game.answer.parse("(300, 300)")
+
+
 @given(st.integers(0, 1000), st.integers(0, 1000), st.sampled_from([128, 333, 640]), st.booleans())
 def test_a_click_names_the_cell_under_it(x: int, y: int, size: int, coordinates: bool) -> None:
     game = make_game("lightsout", interface="click", size=size, coordinates=coordinates, rows=5, columns=4)

@@ -123,7 +123,7 @@ class Clicks(Cells):
     def __init__(self, cells: Cells, geometry: BoardGeometry, size: int) -> None:
         """Create the kind of answer for a board whose image has `size` x `size` pixels."""
         noun = cells.noun.replace(" and of ", " and ")  # `Cells` writes "the coordinates of" before it
-        super().__init__(cells.clicks, noun, cells.verbs)
+        super().__init__(cells.clicks, noun, (*cells.verbs, "click"))
         self.form = " ".join(["(x, y)"] * self.clicks)
         self.config, self._geometry, self._size = cells.config, geometry, size
 
