@@ -36,7 +36,7 @@ def small_suite(folder, *games, **settings):
             patch.setattr(f"{module}.FOLDER", folder)
         patch.setattr("benchmarks.suites.RANKED", games)
         if not any(folder.glob("*.toml")):
-            options = {"baseline_episodes": 6, **settings}
+            options = {"baseline_episodes": max(6, settings.get("episodes", 0)), **settings}
             freeze(FreezeConfig(name="small-1", description="Small & fast.", **options))
         read_suite.cache_clear()
         yield "small-1"
