@@ -303,9 +303,9 @@ class RayPool(WorkerPool):
         self._ray = _join_cluster()
         if num_workers == 0:
             raise UsageError("the ray backend needs at least 1 worker")
-        self.count = min(num_workers or int(self._ray.cluster_resources().get("CPU", 0)), num_tasks)
-        if not self.count:
+        if not (limit := num_workers or int(self._ray.cluster_resources().get("CPU", 0))):
             raise UsageError("the Ray cluster has no CPU")
+        self.count = min(limit, num_tasks)
         task = self._ray.remote(call_function)
         self._task = task.options(num_cpus=1, max_retries=RESTARTS, scheduling_strategy="SPREAD")
         self._loop: asyncio.AbstractEventLoop | None = None
