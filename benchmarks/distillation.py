@@ -35,12 +35,9 @@ from benchmarks.demo import (
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
-from vlmgym.evaluation import evaluate
 from vlmgym.pages.training import CURVE, read_curve
-from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.terminal import make_console, parse_options, reporting_errors
 from vlmgym.training.config import read_config
-from vlmgym.training.records import score_summary
 
 SFT, DISTILL, BOTH = "SFT", "distillation", "distillation and GRPO"
 ARMS = (START, SFT, GRPO, DISTILL, BOTH)
@@ -155,14 +152,11 @@ def whole_games(run: Path, part: str) -> dict[str, Any]:
 
 def play() -> dict[str, Any]:
     """Score random play and the oracle on the games of the evaluation."""
+    from vlmgym.training.evaluation import baseline_scores  # imports torch
+
     config = read_config(COMMON)
-    game = config.make_curriculum().entries[0].stages[-1].game
-    count, limit = config.evaluation.episodes, config.evaluation.max_turns
-    records = {
-        policy: evaluate(game, policy, count, max_turns=limit, seed=FIRST_VALIDATION_SEED)
-        for policy in ("random", "oracle")
-    }
-    return {policy: score_summary(played) for policy, played in records.items()}
+    curriculum = config.make_curriculum()
+    return {policy: baseline_scores(config, curriculum, policy)["2048-v0"] for policy in ("random", "oracle")}
 
 
 def reading(curve: Path) -> list[tuple[float, float]]:

@@ -244,13 +244,12 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
         actions = [] if turn.action is None else game.recorded_actions(turn.action)
         seen, stated, true = _seen(turn), None, None
         if actions:
-            judged = judge.worth(state, actions)
-            true = Worth.ILLEGAL if turn.outcome is Outcome.ILLEGAL else judged
-            if true is not judged:
-                pass  # what was illegal came after a random effect, which the board before it does not tell
-            elif seen or (seen is None and episode.prompts.has_descriptions):
+            worth = judge.worth(state, actions)
+            true = Worth.ILLEGAL if turn.outcome is Outcome.ILLEGAL else worth
+            is_told = true is worth  # else an action was illegal after a random effect, which no board before it tells
+            if is_told and (seen or (seen is None and episode.prompts.has_descriptions)):
                 stated = true
-            elif seen is False:
+            elif is_told and seen is False:
                 try:
                     with game_errors(game.id, episode.seed, turn.turn):
                         board = _stated_state(game, state, turn.response)

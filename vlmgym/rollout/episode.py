@@ -258,7 +258,7 @@ class Episode:
         self._check_running()
         scored = self._live.step(storable(response))
         seen, predicted = (None if part is None else part.partial for part in (scored.perception, scored.prediction))
-        true = float(np.mean(scored.statements)) if scored.statements else None
+        true = sum(scored.statements) / len(scored.statements) if scored.statements else None
         for values, accuracy in zip(self._accuracies.values(), (seen, predicted, true)):
             if accuracy is not None:
                 values.append(accuracy)

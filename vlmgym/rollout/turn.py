@@ -270,7 +270,9 @@ def _statements_record(
     """Record the statements of a reply: in its thoughts, or if there are none, in the reasoning returned separately."""
     if type(game).check_reasoning is Game.check_reasoning:
         return None
-    checks = scored.statements or tuple(game.check_reasoning(state, reply.reasoning or ""))
+    checks: Sequence[bool] = scored.statements
+    if not checks and reply.reasoning:
+        checks = game.check_reasoning(state, reply.reasoning)
     first_false = checks.index(False) + 1 if False in checks else None
     return StatementsRecord(checked=len(checks), true=sum(checks), first_false=first_false)
 

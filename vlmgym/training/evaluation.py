@@ -161,13 +161,13 @@ def comparison_table(validation: Mapping[str, Any], algorithm: str) -> list[str]
     return lines
 
 
-def random_scores(config: TrainConfig, curriculum: Curriculum) -> dict[str, Any]:
-    """Score random play on the same episodes as `evaluate_model`, and return scores in the form of its `episodes`."""
+def baseline_scores(config: TrainConfig, curriculum: Curriculum, policy: str = "random") -> dict[str, Any]:
+    """Score a policy on the same episodes as `evaluate_model`, and return scores in the form of its `episodes`."""
     count, turns = config.evaluation.episodes, config.evaluation.max_turns
     scores = {}
     for games in split_by_id(last_games(curriculum)):
         for name, game in games.items():
-            records = evaluate(game, "random", count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
+            records = evaluate(game, policy, count, max_turns=turns, seed=FIRST_VALIDATION_SEED, workers=0)
             scores[name] = score_summary(records)
     return scores
 

@@ -31,12 +31,12 @@ from vlmgym.training.curves import Curves, SftProgress, StepProgress, draw_compa
 from vlmgym.training.engine.checkpoint import drop_old_checkpoints, last_checkpoint
 from vlmgym.training.engine.processes import Processes
 from vlmgym.training.evaluation import (
+    baseline_scores,
     check_evaluation,
     comparison_table,
     describe_scores,
     evaluate_model,
     label_arms,
-    random_scores,
 )
 from vlmgym.training.records import begin_rollout_records, set_aside, write_result
 from vlmgym.training.run import TrainingRun
@@ -93,7 +93,7 @@ def run_training(run: TrainingRun, config: TrainConfig) -> None:
     if config.evaluation.episodes:
         count, turns = config.evaluation.episodes, config.evaluation.max_turns
         console.print(f"mean score of {count} whole episodes of up to {turns} turns (95% interval):", soft_wrap=True)
-        console.print(f"  random play  {describe_scores(random_scores(config, curriculum))}", soft_wrap=True)
+        console.print(f"  random play  {describe_scores(baseline_scores(config, curriculum))}", soft_wrap=True)
         for title, validation in label_arms(result["validation"], config.algorithm).items():
             console.print(f"  {title:12} {describe_scores(validation['episodes'])}", soft_wrap=True)
     for name, path in result["paths"].items():

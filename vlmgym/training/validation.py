@@ -23,6 +23,7 @@ from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.engine.actor import Actor, roll_out
+from vlmgym.training.signal import response_metrics
 from vlmgym.training.states import GATE_STREAM, EpisodeRollout, start_rollouts
 
 Images = Literal["true", "blank", "shuffled"]
@@ -133,10 +134,7 @@ def _respond(
     if not episodes:
         raise TrainingError("all responses for validation ended as errors of the games")
     turns = [turn for episode in episodes for turn in episode.turns]
-    parts = [turn.reward for turn in turns]
-    reasoning = [turn.reasoning_accuracy for turn in turns if turn.reasoning_accuracy is not None]
-    rewards = [reward.total for reward in parts]
-    perception = [reward.perception for reward in parts if reward.perception is not None]
+    means, rewards = response_metrics(turns), [turn.reward.total for turn in turns]
     # If all rewards are 0 or 1, their mean is a proportion only if other rewards are impossible, not just absent.
     weights = config.reward
     others = weights.format_weight, weights.perception_weight, weights.prediction_weight, weights.reasoning_weight
@@ -144,13 +142,13 @@ def _respond(
     proportions = is_binary and not any(others)
     successes = [turn.outcome is Outcome.PLAYED and turn.reward.game > 0 for turn in turns]
     return ValidationResult(
-        responses=len(parts),
+        responses=len(turns),
         successes=successes,
         success=float(np.mean(successes)),
         success_ci=confidence_interval([float(success) for success in successes], unit_interval=True),
-        reward=float(np.mean(rewards)),
+        reward=means["total"],
         reward_ci=confidence_interval(rewards, unit_interval=proportions),
-        perception=float(np.mean(perception)) if perception else None,
-        format=float(np.mean([reward.format for reward in parts])),
-        reasoning=float(np.mean(reasoning)) if reasoning else None,
+        perception=means.get("perception"),
+        format=means["format"],
+        reasoning=means.get("reasoning"),
     )

@@ -80,12 +80,13 @@ class RewardConfig(BaseModel):
 
 
 class TextScores(NamedTuple):
-    """Scores of a response's text: its format, `<perception>` and `<prediction>` as in `Scored`, and its reasoning."""
+    """Scores of a response's text: the fraction of true statements (`reasoning`); other fields are as in `Scored`."""
 
     format: float = 0.0
     perception: Perception | None = None
     prediction: Perception | None = None
     reasoning: float = 0.0
+    statements: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,17 +147,16 @@ def score_response(
         game.perceive(state, parsed.perception or ""),
         Perception(0.0, 0.0) if game.asks_prediction else None,
         sum(statements) / len(statements) if statements else 0.0,
+        statements,
     )
     try:
         actions = game.parse_actions(parsed.answer(longest))
     except ParseError as error:
-        return replace(_take_turn(game, state, error, rng, config, text), statements=statements)
+        return _take_turn(game, state, error, rng, config, text)
     if game.asks_prediction:
         text = text._replace(prediction=_score_prediction(game, state, actions, parsed.prediction or ""))
     scored = _take_turn(game, state, actions[0], rng, config, text)
-    if game.actions_per_turn > 1:
-        scored = _play_on(game, scored, actions, rng, config, text)
-    return replace(scored, statements=statements)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, actions, rng, config, text)
 
 
 def _score_prediction(
@@ -251,8 +251,10 @@ def _take_turn(
     total = weigh(config, outcome, [float(reward)], text)
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
-    form, seen, predicted, _ = text
-    return Scored(total, reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted)
+    form, seen, predicted, _, statements = text
+    return Scored(
+        total, reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted, (), statements
+    )
 
 
 NUMBERS = (float, int, np.floating, np.integer)
