@@ -194,7 +194,8 @@ def lmms_eval(case: Case) -> Played:
         content = [{**part, "image": part.get("url")} for part in message["content"]]
         result = task.process_results(doc, case.responses[:1])
     outcomes = [outcome for outcome in vlmgym.Outcome if result[outcome]]
-    return Played([read([{**message, "content": content}])], outcomes, None, result["score"])
+    accuracies = {name: result[name] for name in vlmgym.Episode.ACCURACIES if name in result}
+    return Played([read([{**message, "content": content}])], outcomes, None, result["score"], accuracies)
 
 
 def inspect(case: Case) -> Played:
@@ -400,7 +401,7 @@ def test_adapters_play_as_episode(adapter: str, name: str, tmp_path: Path, monke
     expected = by_hand(case, 1 if adapter in SINGLE_MOVES else None, adapter in WHOLE_REQUESTS)
     if adapter == "lmms_eval":  # has the score but no rewards
         expected.rewards = None
-    if adapter in SINGLE_MOVES:
+    if adapter == "trl_moves":
         expected.accuracies = None
     if adapter == "verl":
         expected.outcomes = {outcome.value: expected.outcomes.count(outcome) for outcome in vlmgym.Outcome}

@@ -35,8 +35,8 @@ metadata:
   version: {version}
 """
 METRICS = [
-    {"metric": name, "aggregation": "mean", "higher_is_better": name in ("score", "played")}
-    for name in ("score", "played", "illegal", "unparsable", "failed")
+    {"metric": name, "aggregation": "mean", "higher_is_better": name not in ("illegal", "unparsable", "failed")}
+    for name in ("score", "played", "illegal", "unparsable", *Episode.ACCURACIES, "failed")
 ]
 FUNCTIONS = """\
 from vlmgym.integrations.lmms_eval import doc_to_target, doc_to_text, doc_to_visual, process_results
@@ -97,13 +97,14 @@ def doc_to_target(doc: Mapping[str, Any]) -> str:
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """Return the score of a response (the game's own reward) and its outcome, one-hot over all outcomes.
+    """Return the score of a response (the game's own reward), its outcome, one-hot over all outcomes, and accuracies.
 
-    A failed request gives only `failed` = 1, and does not count toward the means of the other metrics.
+    Metrics that a response lacks do not count toward their means: accuracies of what it does not state, and all but
+    `failed` = 1 after a failed request.
     """
     (response,) = results
     if response.startswith(NOT_RESPONSES):
         return {"failed": 1.0}
     episode = Episode.restore(doc["snapshot"])
     episode.respond(response)
-    return {"score": episode.score, **episode.outcomes, "failed": 0.0}
+    return {"score": episode.score, **episode.outcomes, **episode.accuracies, "failed": 0.0}
