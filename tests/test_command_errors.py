@@ -19,7 +19,7 @@ USAGE = {
     "eval 2048 --budget-tokens 5": "random does not count tokens",
     "eval 2048 --output-dir a --resume b": "a resumed run continues in its own folder",
     "eval 2048 --resume nowhere": "nowhere is not a run: cannot read",
-    "eval 2048 --samples 2": "--samples needs a model that may respond differently",
+    "eval --curriculum geospot-mixtrain --samples 2": "a curriculum cannot be repeated: remove --samples",
     "eval 2048 --policy oracle --skins": "--skins needs a model",
     "eval 2048 --all-rows": "which 2048 does not have",
     "repeats": "name at least one run",

@@ -110,6 +110,17 @@ def test_samples_are_runs_with_a_summary(tmp_path: Path, capsys: pytest.CaptureF
     assert result["efficiency"] == pytest.approx(np.mean(ratios))
 
 
+def test_samples_of_the_oracle_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "repeats"
+    main([*EVAL, "--policy", "oracle", "--samples", "2", "--episodes", "3", "--output-dir", str(folder)])
+    (result,) = group_repeats(read_runs(folder))
+    assert (result.mean, result.efficiency, result.within_seeds) == (1.0, 1.0, 0.0)
+    assert result.best_of == result.worst_of == {1: 1.0, 2: 1.0}
+    with pytest.raises(SystemExit, match="2"):
+        main(["diagnose", str(folder)])
+    assert f"{folder} contains 2 runs: choose one of them, such as 1" in capsys.readouterr().err
+
+
 def test_samples_can_be_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "repeats"
     options = ["--policy", POLICY, "--max-turns", "3", "--samples", "2"]

@@ -272,9 +272,10 @@ def run_evaluation(
     policy = make_policy(choice, options)
     check_run(policy, played, config)
     if config.samples > 1 or config.skins:
-        if isinstance(policy, StatePolicy) or isinstance(played, Curriculum):
-            option, model = ("--skins", "sees images") if config.skins else ("--samples", "may respond differently")
-            raise UsageError(f"{option} needs a model that {model}, and no --curriculum")
+        if isinstance(played, Curriculum):
+            raise UsageError(f"a curriculum cannot be repeated: remove {'--skins' if config.skins else '--samples'}")
+        if config.skins and isinstance(policy, StatePolicy):
+            raise UsageError("--skins needs a model that sees images")
         for skin in get_args(SkinName) if config.skins else ():
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
         if config.resume is not None and (config.resume / RUN).exists():
