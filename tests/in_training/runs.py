@@ -43,6 +43,7 @@ VARIANTS = {
         *("--update.kl-coef", "0.1"),
     ),
     "distill": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "distill", "--distill.reward-coef", "0.5"),
+    "dagger": (*SMALL, *EPISODES, *NO_EPISODES, "--algorithm", "dagger"),
     "blank": (*SMALL, *NO_EPISODES, "--control", "blank", "--update.schedule", "cosine"),
     "mixture": ("--games", "2048", "swap", "--reasoning", "1", "--size", "128", "--batch-size", "12"),
     "curriculum": ("--curriculum", str(HERE / "curriculum.toml"), *EPISODES, *NO_EPISODES, "--chat"),

@@ -35,6 +35,7 @@ PANELS = (
     ("entropy", "entropy per token (nats)"),
     ("kl", "KL to the reference (nats per token)"),
     ("teacher_kl", "KL to the teacher (nats per token)"),
+    ("expert_loss", "loss on the expert's responses (nats per token)"),
     ("grad_norm", "gradient norm"),
     ("gradient_cosine", "cosine of half-batch gradients"),
     ("explained_variance", "explained variance of the critic"),

@@ -127,9 +127,11 @@ class Algorithm(Options):
 
     Attributes:
         critic: Whether the model has a value head.
+        imitates: Whether to learn from the expert's responses in the states of episodes, instead of the model's own.
     """
 
     critic: ClassVar[bool] = False
+    imitates: ClassVar[bool] = False
 
     epochs: Fixed[PositiveInt] = 1
     """Passes over the responses of a step."""

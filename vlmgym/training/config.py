@@ -32,10 +32,11 @@ from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.sandbox.registry import make_game
 from vlmgym.training.algorithm import Algorithm, Options, cosine_rate
+from vlmgym.training.dagger import Dagger
 from vlmgym.training.grpo import Distill, Grpo
 from vlmgym.training.ppo import Ppo
 from vlmgym.training.sft import Sft
-from vlmgym.training.states import MultiTurnConfig
+from vlmgym.training.states import Expert, MultiTurnConfig
 from vlmgym.workers.pool import available_cores
 
 DEFAULT_GAMES = ("2048",)
@@ -171,7 +172,7 @@ class EvaluationConfig(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(GameOptions, Options):
-    """Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."""
+    """Train a Qwen-VL on games by GRPO, PPO, on-policy distillation or DAgger, on one machine."""
 
     preset: str | None = None
     """Preset to start from: demo, tiny or single_moves (for a CPU), 1x24gb, 1x80gb, or a TOML file. None means tiny, or
@@ -182,7 +183,8 @@ class TrainConfig(GameOptions, Options):
     """Settings that override the preset: TOML files, or single ones such as ppo.lam=0.9. Options override both.
     Besides all options, there are settings without an option: see docs/training_local.md."""
     algorithm: str = "grpo"
-    """Algorithm: grpo, ppo, or distill (a teacher scores the tokens of the model's own responses)."""
+    """Algorithm: grpo; ppo; distill (a teacher scores the tokens of the model's own responses); or dagger (the expert
+    responds in the states that the model reaches)."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
@@ -227,6 +229,7 @@ class TrainConfig(GameOptions, Options):
     grpo: Grpo = field(default_factory=Grpo)
     ppo: Ppo = field(default_factory=Ppo)
     distill: Distill = field(default_factory=Distill)
+    dagger: Dagger = field(default_factory=Dagger)
     update: UpdateConfig = field(default_factory=UpdateConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
@@ -286,6 +289,11 @@ class TrainConfig(GameOptions, Options):
         """The chosen algorithm."""
         algorithm: Algorithm = getattr(self, self.algorithm)
         return algorithm
+
+    @property
+    def expert(self) -> Expert | None:
+        """The expert from whose responses the algorithm learns, or None."""
+        return self.sft.expert if self.method.imitates else None
 
     @property
     def group_size(self) -> int:

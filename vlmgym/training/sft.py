@@ -98,7 +98,7 @@ def _state_error(config: TrainConfig, game: Game[Any, Any], index: int) -> str |
     """Return why a state cannot be trained on or demonstrated, or None."""
     try:
         snapshot = sample_state(game, config.seed, index, config.states, config.reward)
-        if not (config.sft.steps and config.sft.accuracy):
+        if not ((config.sft.steps and config.sft.accuracy) or config.expert):
             return None
         with game_errors(game.id, snapshot.seed, None, UsageError):
             state, rng = game.from_json(snapshot.state), np.random.default_rng(0)

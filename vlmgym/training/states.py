@@ -63,6 +63,9 @@ def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: 
             )
 
 
+Expert = Literal["oracle", "greedy", "rule"]
+
+
 class EpisodeRollout(LiveEpisode):
     """An episode of a training run.
 
@@ -99,6 +102,12 @@ class EpisodeRollout(LiveEpisode):
         prompts, episode = replace(self.setup.prompts, observation=observation), self.episode
         with episode.game_errors():
             return turn_messages(self.setup.game, episode.state, episode.turn + 1, episode.feedback, self.past, prompts)
+
+    def demonstrate(self, expert: Expert, rng: np.random.Generator) -> str:
+        """Write an expert's response in the turn; raise `EpisodeError` if it knows none, or the game fails."""
+        reward = self.setup.settings.reward
+        with self.episode.game_errors():
+            return expert_response(self.setup.game, self.episode.state, expert, 1.0, reward, rng)
 
     def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
         """Return the record of the episode in the evaluator's format."""
@@ -168,9 +177,6 @@ def advance(curriculum: Curriculum, progress: Progress, results: Iterable[tuple[
     for pick, successes in groups.values():
         progress = curriculum.after(progress, pick, float(np.mean(successes)))
     return curriculum.at_step(progress, progress.steps + 1)
-
-
-Expert = Literal["oracle", "greedy", "rule"]
 
 
 def expert_response(

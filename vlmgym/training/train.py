@@ -1,4 +1,4 @@
-"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO, PPO or distillation.
+"""Train a Qwen-VL on games on one machine: supervised fine-tuning, then GRPO, PPO, distillation or DAgger.
 
     vlmgym train --preset tiny --algorithm grpo
 

@@ -145,7 +145,9 @@ class Trainer:
         episodes = list(start_rollouts(*args, transform=config.transform, errors=errors))
         started = clock()
         seed = (config.seed, _ROLLOUT_STREAM)
-        samples, seconds_scoring = roll_out(self.actor, episodes, config.rollout, seed, self.engine.teacher)
+        samples, seconds_scoring = roll_out(
+            self.actor, episodes, config.rollout, seed, self.engine.teacher, config.expert
+        )
         rolled_out = clock()
         self.fill_in_logprobs([*chain.from_iterable(samples)])
         bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)

@@ -26,7 +26,7 @@ from vlmgym.training.config import Kind, ModelConfig, RolloutConfig
 from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.families import EncodedPrompt, Prefill
 from vlmgym.training.engine.weights import add_lora, load_adapters, save_merged, saving
-from vlmgym.training.states import EpisodeRollout
+from vlmgym.training.states import EpisodeRollout, Expert
 
 MODEL, ADAPTER = "model", "adapter"
 """Subfolders for a full checkpoint and for adapters."""
@@ -359,11 +359,12 @@ def roll_out(
     config: RolloutConfig,
     seed: Sequence[int],
     teacher: TeacherActor | None = None,
+    expert: Expert | None = None,
 ) -> tuple[list[list[TrainSample]], float]:
     """Roll out all episodes in parallel until each one ends; an error of its game ends only that episode.
 
     The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn. With a teacher, samples
-    have a `teacher_prompt`.
+    have a `teacher_prompt`; with an expert, they have its responses instead of the model's, which take the turns.
 
     Returns:
         For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
@@ -395,8 +396,12 @@ def roll_out(
             start = time.perf_counter()
             for number, prompt_index, response in zip(batch, index, responses):
                 prompt, episode = prompts[prompt_index], episodes[number]
-                samples[number].append(replace(unanswered[id(episode.observation)], response=response))
+                sample, target = unanswered[id(episode.observation)], response
                 try:
+                    if expert is not None:
+                        rng = np.random.default_rng(token_seed(seed, episode))
+                        target = actor.encoder.tokens(episode.demonstrate(expert, rng))
+                    samples[number].append(replace(sample, response=target))
                     episode.respond(actor.reply(prompt, response))
                 except EpisodeError as error:
                     episode.fail(error)
