@@ -595,6 +595,7 @@ def check_responses(game: AnyGame, seeds: Seeds) -> None:
             assert played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
             assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
             assert scored.perception in (None, (1.0, 1.0)), f"the perception of {response!r} scores {scored.perception}"
+            assert all(scored.statements), f"the reasoning of {response!r} has statements that are not true"
 
 
 def check_prompt(game: AnyGame, seeds: Seeds) -> None:

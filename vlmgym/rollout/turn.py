@@ -268,7 +268,7 @@ def _statements_record(
     game: Game[Any, Any], state: Any, reply: Reply, scored: Scored[Any, Any]
 ) -> StatementsRecord | None:
     """Record the statements of a reply: in its thoughts, or if there are none, in the reasoning returned separately."""
-    if type(game).check_reasoning is Game.check_reasoning:
+    if type(game).check_reasoning is Game.check_reasoning and game.statements is None:
         return None
     checks: Sequence[bool] = scored.statements
     if not checks and reply.reasoning:

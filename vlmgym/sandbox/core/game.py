@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,6 +106,9 @@ class Game(ABC, Generic[StateT, ActionT]):
     """Number of images that show a state."""
     actions_per_turn: int = 1
     """Maximum number of actions in a response; above 1, they are separated by `SEPARATOR` and played in order."""
+    statements: ClassVar[re.Pattern[str] | None] = None
+    """Matches the statements of `explain` that can be checked; about an action, they must name it. See
+    `check_reasoning`."""
     skills: ClassVar[tuple[Skill, ...]] = ()
     """Skills that the game tests most; suites group scores by them."""
 
@@ -262,9 +266,15 @@ class Game(ABC, Generic[StateT, ActionT]):
     def check_reasoning(self, state: StateT, text: str) -> list[bool]:
         """Return whether each statement of a text is true of the state, in order; skip all that `explain` does not say.
 
-        Empty if the text has no such statement, or the game checks none.
+        By default, a match of `statements` is true if `explain` says it about a legal action. Empty if the text has no
+        statement, or the game checks none.
         """
-        return []
+        pattern = self.statements
+        if pattern is None or pattern.search(text) is None:
+            return []
+        actions = self.legal_actions(state) or ()
+        truths = {match[0] for action in actions for match in pattern.finditer(self.explain(state, action))}
+        return [match[0] in truths for match in pattern.finditer(text)]
 
     def perceive(self, state: StateT, text: str) -> Perception | None:
         """Score a description of the image against `describe`, cell by cell; None without a ground truth."""

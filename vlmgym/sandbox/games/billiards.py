@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -116,6 +117,7 @@ class Billiards(ChoiceTask[BilliardsState]):
     """
 
     name = "billiards"
+    statements = re.compile(r"The ball meets [^.]+\.")
     skills = ("spatial",)
     Config = BilliardsConfig
     State = BilliardsState

@@ -123,6 +123,7 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     """
 
     name = "fallingblocks"
+    statements = re.compile(r"Rotated by [^.]+\.")
     skills = ("planning", "spatial")
     title = "Falling blocks"
     answer = Placements()

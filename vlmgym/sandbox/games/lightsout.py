@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -22,6 +23,8 @@ GLOW: Colour = (255, 214, 64)
 BRIGHT: Colour = (255, 240, 170)
 DARK: Colour = (66, 72, 88)
 SOCKET: Colour = (40, 44, 56)
+
+_STATEMENT = re.compile(r"Pressing [^.]+ switches off all lamps")
 
 PROMPT_V1 = """\
 The image shows lamps in {rows} rows and {columns} columns. {numbering} Yellow lamps are on, dark lamps are off. \
@@ -134,6 +137,16 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
         presses = self._presses(state.lit)
         cells = [self.where(self.cell_at(cell)) for cell in range(presses.bit_length()) if presses >> cell & 1]
         return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."
+
+    def check_reasoning(self, state: LightsOutState, text: str) -> list[bool]:
+        """Check whether the presses switch off all lamps; there may be several such sets."""
+        checks = []
+        for match in _STATEMENT.finditer(text):
+            lit, cells = state.lit, self._cells_in(match[0])
+            for cell in filter(self.inside, cells):
+                lit ^= self._effects[self.index_of(cell)]
+            checks.append(lit == 0 and all(map(self.inside, cells)))
+        return checks
 
     def _score(self, state: LightsOutState) -> float:
         return max(0.0, 1 - self._presses(state.lit).bit_count() / state.par)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -89,6 +90,7 @@ class Maze(BoardGame[MazeState, int]):
     """
 
     name = "maze"
+    statements = re.compile(r"(?:The path from|From) [^.]+\.|I move [^.]+\.")
     skills = ("search", "spatial")
     joined = True
     reward_is_hint = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -95,6 +96,7 @@ class Pairs(BoardGame[PairsState, Cell]):
     """
 
     name = "pairs"
+    statements = re.compile(r"I have not seen the card [^.]+\.|An earlier image showed [^.]+\.")
     skills = ("memory",)
     title = "Matching pairs"
     answer = Cells(1, "a card that is face down", verbs=("turn", "flip", "open"), example=(0, 1))

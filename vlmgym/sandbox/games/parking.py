@@ -138,6 +138,7 @@ class Parking(BoardGame[ParkingState, Move]):
     """
 
     name = "parking"
+    statements = re.compile(r"The red car A in [^.]+\.|I move [^.]+\.")
     skills = ("planning", "search")
     joined = True
     answer = VehicleMove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, NamedTuple
@@ -79,6 +80,7 @@ class Pegs(BoardGame[PegsState, Pair]):
 
     name = "pegs"
     title = "Peg solitaire"
+    statements = re.compile(r"\d+ pegs are left, [^.]+\.|The peg at [^.]+\.")
     skills = ("planning", "search")
     joined = True
     optimal_oracle = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -73,6 +74,7 @@ class Rotation(ChoiceTask[RotationState]):
 
     name = "rotation"
     title = "Mental rotation"
+    statements = re.compile(r"Figure \d+ is [^.]+\.")
     skills = ("spatial",)
     attempts = 10_000
     Config = RotationConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 
@@ -76,6 +77,7 @@ class Sliding(BoardGame[SlidingState, int]):
 
     name = "sliding"
     title = "Sliding tiles"
+    statements = re.compile(r"The empty cell is at [^.]+\.|Sliding [^.]+\.(?: The distances [^.]+\.)?")
     skills = ("planning", "search")
     answer = Directions(("move", "slide"))
     optimal_oracle = True

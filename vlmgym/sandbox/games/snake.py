@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
@@ -76,6 +77,7 @@ class Snake(BoardGame[SnakeState, int]):
     """
 
     name = "snake"
+    statements = re.compile(r"The head is at [^.]+\.|(?:I move|Moving) [^.]+\.")
     skills = ("planning", "spatial")
     joined = True
     answer = Directions(("move", "go", "turn"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -92,6 +93,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     """
 
     name = "solitaire"
+    statements = re.compile(r"On the [^.]+\.|I play the [^.]+\.(?: \d+ more can follow\.)?")
     skills = ("planning", "search")
     answer = Cells(1, "the card to play", verbs=("play",), example=(-1, 1))
     Config = SolitaireConfig

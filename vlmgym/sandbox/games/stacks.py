@@ -130,6 +130,7 @@ class Stacks(BoardGame[StacksState, Move]):
     """
 
     name = "stacks"
+    statements = re.compile(r"The fewest moves [^.]+\.|I move block [^.]+\.")
     skills = ("planning",)
     joined = True
     reward_is_hint = True

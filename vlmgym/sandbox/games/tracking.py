@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,6 +98,7 @@ class Tracking(ChoiceTask[TrackingState]):
     """
 
     name = "tracking"
+    statements = re.compile(r"The red ball moves [^.]+\.|The balls were [^.]+\.")
     skills = ("memory", "perception")
     answer = Number(lambda config: range(config.choices + 1), verbs=VERBS)
     Config = TrackingConfig

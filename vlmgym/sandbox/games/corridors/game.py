@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,6 +127,7 @@ class Corridors(Game[CorridorsState, int]):
     """
 
     name = "corridors"
+    statements = re.compile(r"The way is open [^.]+\.|I (?:go|turn) [^.]+\.")
     skills = ("spatial", "memory")
     reward_is_hint = True
     optimal_oracle = True
