@@ -47,6 +47,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: vlmgym.Episode("nlvr2", observation="text", data="questions.csv"), "images from data are not described"),
     (lambda: vlmgym.Episode("2048", goal_image=True), "has no goal image"),
     (lambda: vlmgym.Episode("geospot", rules=False), "asks a question"),
+    (lambda: vlmgym.Episode("2048", rules=False, prompt="Move."), "without its rules: include {prompt} in it"),
     (lambda: vlmgym.Episode("2048", skin="gold"), "skin must be flat, wood, paper, sketch, screen"),
     (lambda: make_game("2048", interface="click"), "2048 is not played by clicks"),
     (lambda: make_game("rotation", data="rows.csv"), "unknown config field 'data'"),

@@ -138,6 +138,8 @@ class PromptConfig:
             raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
         if (self.show_legal or not self.rules) and _ACTIONS not in getattr(game, "prompt_template", ""):
             raise UsageError(f"{game.name} asks a question: it is played with its rules and without show_legal")
+        if not self.rules and "{prompt}" not in (game.config.prompt or "{prompt}"):
+            raise UsageError(f"the prompt of {game.name} is your own, without its rules: include {{prompt}} in it")
         if self.goal_image and type(game).goal is Game.goal:
             raise UsageError(f"{game.name} has no goal image: remove goal_image")
         if self.skin == "screen" and game.answer.names_points:
@@ -282,8 +284,8 @@ def turn_prompt(
 def _instructions(game: Game[StateT, object], state: StateT, config: PromptConfig) -> str:
     text = game.instructions(state)
     if not config.rules:
-        _, actions, rest = text.partition(_ACTIONS)  # without them if the user's own prompt replaces the game's
-        text = f"Play a game without knowing its rules; you may find them out.{actions}{rest}" if actions else text
+        _, actions, rest = text.partition(_ACTIONS)
+        text = f"Play a game without knowing its rules; you may find them out.{actions}{rest}"
     if config.goal_image:
         text += "\n\nThe first image shows the goal, the last image shows the current state."
     return text
