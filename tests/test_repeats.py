@@ -118,7 +118,7 @@ def test_samples_of_the_oracle_are_the_same(tmp_path: Path, capsys: pytest.Captu
     assert result.best_of == result.worst_of == {1: 1.0, 2: 1.0}
     with pytest.raises(SystemExit, match="2"):
         main(["diagnose", str(folder)])
-    assert f"{folder} contains 2 runs: choose one of them, such as 1" in capsys.readouterr().err
+    assert f"{folder} is not a run but contains runs: choose one, such as {folder / '1'}" in capsys.readouterr().err
 
 
 def test_samples_can_be_resumed(tmp_path: Path) -> None:

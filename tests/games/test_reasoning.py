@@ -163,7 +163,31 @@ def test_all_that_is_explained_is_true(name: str, seed: int, perception: int, re
             checks = game.check_reasoning(state, f"I look. {game.explain(state, action)} So it is.")
             assert checks
             assert all(checks)
-    assert game.check_reasoning(state, "I think that this move is good.") == []
+    assert not any(game.check_reasoning(state, sentence) for sentence in OWN_WORDS)
+
+
+OWN_WORDS = (
+    "I think that this move is good. I move up. I play the 7. I go on. I turn to the map first. Moving up is good.",
+    "From here I look around. From the picture I count seven. On the other hand, I see few cards. The path is long.",
+    "Sliding puzzles need planning. The cell must be filled. The head is at the top. The fewest moves are best.",
+    "Figure 3 is a bit different from the others. The red car A is stuck. The peg at the top jumps. The ball meets it.",
+)
+"""Reasoning that does not have the form of any statement."""
+
+
+@pytest.mark.parametrize("name", games_with_statements())
+def test_repeated_words_are_searched_at_once(name: str) -> None:
+    """A model may repeat the beginning of a statement until its limit of tokens."""
+    game: Any = make_game(name)
+    state = game.start(np.random.default_rng(0))
+    words = game.explain(state, game.best_action(state)).split(" ")
+    for count in range(1, len(words) + 1):
+        beginning = " ".join(words[:count])
+        game.check_reasoning(state, f"{beginning} " * (100_000 // len(beginning)))
+        game.check_reasoning(state, beginning[:-1] * (100_000 // len(beginning)))
+
+
+OTHER = {"up": "down", "down": "up", "left": "right", "right": "left", "ahead": "left"}
 
 
 @pytest.mark.parametrize("name", games_with_statements())
@@ -171,19 +195,18 @@ def test_statements_of_what_is_not_there_are_false(name: str) -> None:
     game: Any = make_game(name)
     for seed in range(5):
         state = game.start(np.random.default_rng(seed))
-        text = re.sub(r"\d+|\b(up|down|left|right|ahead)\b", "77", game.explain(state, game.best_action(state)))
-        checks = game.check_reasoning(state, text)
-        assert checks
-        assert False in checks
+        text = game.explain(state, game.best_action(state))
+        changed = re.sub(r"\d+|\b(up|down|left|right|ahead)\b", lambda match: OTHER.get(match[0], "77"), text)
+        assert False in game.check_reasoning(state, changed)
 
 
-@pytest.mark.parametrize("name", [name for name in VARIABLE if name != "lightsout"])
+@pytest.mark.parametrize("name", VARIABLE)
 def test_statements_with_huge_numbers_are_not_true(name: str) -> None:
     """Python reads no number with more than 4,300 digits."""
     game: Any = make_game(name)
     state = game.start(np.random.default_rng(0))
     text = game.explain(state, game.best_action(state))
-    for number in re.finditer(r"\d+", text):
+    for number in re.finditer(r"\d+(?=.* switches)" if name == "lightsout" else r"\d+", text):
         changed = game.check_reasoning(state, text[: number.start()] + "9" * 5000 + text[number.end() :])
         assert not all(changed) or len(changed) < len(game.check_reasoning(state, text))
 

@@ -36,7 +36,7 @@ COMMANDS = {
         "vlmgym.cli.eval", "Evaluate a policy: play episodes and write records, curves, videos and a report."
     ),
     "train": Command(
-        "vlmgym.training.config", "Train a Qwen-VL on games by GRPO, PPO or on-policy distillation, on one machine."
+        "vlmgym.training.config", "Train a Qwen-VL on games by GRPO, PPO, distillation or DAgger, on one machine."
     ),
     "play": Command("vlmgym.cli.play", "Play a game in a window and see the prompts a model would get."),
     "bench": Command(

@@ -109,8 +109,8 @@ class RunFolder:
 
     def read_config(self) -> RunRecord:
         """Read `run.json`; raise `UsageError` if it is missing or not of a run."""
-        if not self.run.exists() and (runs := sorted(path.parent.name for path in self.folder.glob(f"*/{RUN}"))):
-            raise UsageError(f"{self.folder} contains {len(runs)} runs: choose one of them, such as {runs[0]}")
+        if not self.run.exists() and (runs := sorted(path.parent for path in self.folder.glob(f"*/{RUN}"))):
+            raise UsageError(f"{self.folder} is not a run but contains runs: choose one, such as {runs[0]}")
         return read_model(self.run, RunRecord, f"{self.folder} is not a run")
 
     def write_summary(self, summary: RunSummary) -> None:

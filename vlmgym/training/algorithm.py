@@ -148,6 +148,11 @@ class Algorithm(Options):
         return 1
 
     @property
+    def uses_rewards(self) -> bool:
+        """Whether the loss depends on rewards."""
+        return True
+
+    @property
     def teacher_model(self) -> Teacher | None:
         """The teacher that gives the loss `LogProbs.divergence`, or None."""
         return None

@@ -183,8 +183,8 @@ class TrainConfig(GameOptions, Options):
     """Settings that override the preset: TOML files, or single ones such as ppo.lam=0.9. Options override both.
     Besides all options, there are settings without an option: see docs/training_local.md."""
     algorithm: str = "grpo"
-    """Algorithm: grpo; ppo; distill (a teacher scores the tokens of the model's own responses); or dagger (the expert
-    responds in the states that the model reaches)."""
+    """Algorithm: grpo; ppo; distill (a teacher scores the tokens of the model's own responses); or dagger (the expert,
+    --sft.expert, responds in the states that the model reaches)."""
     games: tuple[str, ...] | None = None
     """Games or tasks, sampled with equal weights. None means 2048."""
     curriculum: Path | None = None
@@ -192,7 +192,7 @@ class TrainConfig(GameOptions, Options):
     steps: NonNegativeInt = 100
     """Steps of reinforcement learning."""
     batch_size: PositiveInt = 64
-    """Episodes per step. Each initial state has one episode with PPO, and --grpo.group-size episodes with GRPO."""
+    """Episodes per step. Each initial state has --grpo.group-size or --distill.group-size episodes, otherwise one."""
     processes: PositiveInt | None = None
     """Number of processes on a CPU that share the SFT batches, states and updates, each with a copy of the model.
     None means 2 on a CPU with at least two cores and two states per step, otherwise 1."""
@@ -256,6 +256,10 @@ class TrainConfig(GameOptions, Options):
             raise UsageError("rollout.temperature must be above 0: greedy rollouts do not explore")
         if self.blank and self.play.has_descriptions:
             raise UsageError("--control blank hides the images, but descriptions reveal them: remove --observation")
+        if self.method.imitates and self.update.kl_coef:
+            raise UsageError(f"{self.algorithm} learns from responses that are not the model's: remove update.kl_coef")
+        if self.control == "permuted" and not self.method.uses_rewards:
+            raise UsageError(f"--control permuted has no effect on {self.algorithm}, which does not use rewards")
         if (teacher := self.method.teacher_model) is not None:
             if not self.play.has_images and teacher.observation != "text":
                 raise UsageError(f"with --observation text there are no images for a teacher of {teacher.observation}")

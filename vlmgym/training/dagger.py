@@ -27,11 +27,16 @@ class Dagger(Algorithm):
 
     imitates: ClassVar[bool] = True
 
+    @property
+    def uses_rewards(self) -> bool:
+        """Never."""
+        return False
+
     def targets(self, episodes: Sequence[Trajectory]) -> dict[str, float]:
         """Need no targets besides the expert's tokens."""
         return {}
 
     def loss(self, out: LogProbs, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Compute the mean negative log-likelihood of the expert's tokens."""
-        nll = -(out.logprobs * batch.weights).sum()
-        return nll - self.entropy_coef * (out.entropy * batch.weights).sum(), {"expert_loss": nll}
+        loss = -((out.logprobs + self.entropy_coef * out.entropy) * batch.weights).sum()
+        return loss, {"expert_loss": -(out.logprobs * batch.token_weights).sum()}

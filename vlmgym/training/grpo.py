@@ -112,6 +112,11 @@ class Distill(Grpo):
             raise UsageError("distill.reward_coef compares responses to the same state: set distill.group_size above 1")
 
     @property
+    def uses_rewards(self) -> bool:
+        """Whether GRPO's loss is added."""
+        return self.reward_coef > 0
+
+    @property
     def teacher_model(self) -> Teacher:
         """The teacher."""
         return Teacher(self.teacher, self.observation)

@@ -54,7 +54,8 @@ class Sft(Options):
     """Fraction of demonstrations with the expert's answer.
     The others have random answers, so the right answers have to be learned from rewards."""
     expert: Expert = "greedy"
-    """Source of the expert's answers: the game's oracle or simple rule, or the highest immediate reward (greedy)."""
+    """Source of the expert's answers, also in dagger: the game's oracle or simple rule, or the highest immediate reward
+    (greedy)."""
     random_turns: Fixed[NonNegativeInt] = 0
     """Maximum number of random turns before the state of a demonstration; the number is drawn uniformly.
     Random turns show the model prompts with feedback on invalid turns.

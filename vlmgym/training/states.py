@@ -15,7 +15,7 @@ from vlmgym.errors import EpisodeError, GenerationError, UsageError
 from vlmgym.policies.base import identity
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.rollout.states import StateConfig, action_rewards, all_actions, sample_state, split_questions
-from vlmgym.rollout.turn import GameSetup, LiveEpisode, Observation, Transform, episode_record
+from vlmgym.rollout.turn import TURN_LIMIT, GameSetup, LiveEpisode, Observation, Transform, episode_record
 from vlmgym.runs.record import EpisodeRecord, PolicyRecord, now
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game
@@ -103,11 +103,18 @@ class EpisodeRollout(LiveEpisode):
         with episode.game_errors():
             return turn_messages(self.setup.game, episode.state, episode.turn + 1, episode.feedback, self.past, prompts)
 
-    def demonstrate(self, expert: Expert, rng: np.random.Generator) -> str:
-        """Write an expert's response in the turn; raise `EpisodeError` if it knows none, or the game fails."""
+    def demonstrate(self, expert: Expert, rng: np.random.Generator) -> str | None:
+        """Write an expert's response in the turn; None, after the first turn, if it has none, which ends the episode.
+
+        Raises `EpisodeError` if the game fails, or the expert has no response in the first turn.
+        """
         reward = self.setup.settings.reward
-        with self.episode.game_errors():
-            return expert_response(self.setup.game, self.episode.state, expert, 1.0, reward, rng)
+        try:
+            with self.episode.game_errors(*([UsageError] if self.turns else [])):
+                return expert_response(self.setup.game, self.episode.state, expert, 1.0, reward, rng)
+        except UsageError as error:
+            self.observation = Observation([], end=str(error), status=TURN_LIMIT)
+            return None
 
     def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
         """Return the record of the episode in the evaluator's format."""
@@ -205,7 +212,7 @@ def expert_response(
 def expert_action(
     game: Game[Any, Any], state: Any, expert: Expert, reward: RewardConfig, rng: np.random.Generator
 ) -> Any:
-    """Return the action of the game's oracle or simple rule, or one with the highest immediate reward (`greedy`).
+    """Return the action of the game's oracle or simple rule, or a legal one with the highest reward (`greedy`).
 
     Raises:
         UsageError: The game has no such expert.
@@ -214,8 +221,10 @@ def expert_action(
         actions, rewards = all_actions(game), list(action_rewards(game, state, reward))
         highest = max(rewards)
         best = [action for action, value in zip(actions, rewards) if value == highest]
+        legal = {*(game.legal_actions(state) or ())}
+        best = [action for action in best if action in legal] or best  # illegal ones may have the same reward
         return best[int(rng.integers(len(best)))]
     action = game.rule_action(state) if expert == "rule" else game.best_action(state)
     if action is None:
-        raise UsageError(f"{game.name} has no {expert} to learn from")
+        raise UsageError(f"the {expert} of {game.name} has no answer to learn from in this state")
     return action

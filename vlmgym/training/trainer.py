@@ -1,6 +1,6 @@
 """The loop of local training: roll out episodes, let the algorithm compute targets, and update the model.
 
-The algorithms are in sft.py, grpo.py and ppo.py, and the model is in engine/.
+The algorithms are in sft.py, grpo.py, ppo.py and dagger.py, and the model is in engine/.
 """
 
 from __future__ import annotations
@@ -177,7 +177,8 @@ class Trainer:
         self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
         self.step += 1
         self._last_sample = flat[0]
-        parts = response_metrics([turn for episode in episodes for turn in episode.turns])
+        turns = [turn for episode in episodes for turn in episode.turns]
+        parts = response_metrics(turns)
         return {
             "step": self.step,
             "errors": len(self.errors),
@@ -185,7 +186,7 @@ class Trainer:
             **parts,
             **group_metrics([episode.prompt_id for episode in episodes], [episode.turns for episode in episodes]),
             **({"episode_reward": float(np.mean(totals))} if config.play.max_turns > 1 else {}),
-            "response_tokens": float(np.mean([len(sample.response) for sample in flat])),
+            "response_tokens": float(np.mean([turn.completion_tokens or 0 for turn in turns])),
             **metrics,
             "seconds_states": started - start,
             "seconds_generation": rolled_out - started - seconds_scoring,
@@ -262,10 +263,9 @@ class Trainer:
         The metric approx_kl is the divergence from the model before the step.
         """
         loss, metrics = self.algorithm.loss(out, batch)
-        metrics |= {
-            "entropy": (out.entropy * batch.token_weights).sum(),
-            "approx_kl": (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum(),
-        }
+        metrics["entropy"] = (out.entropy * batch.token_weights).sum()
+        if not self.algorithm.imitates:  # the estimate needs tokens that the model has sampled
+            metrics["approx_kl"] = (kl_estimate(batch.old_logprobs, out.logprobs) * batch.token_weights).sum()
         if batch.ref_logprobs is not None:
             kl = kl_estimate(out.logprobs, batch.ref_logprobs)
             loss = loss + self.config.update.kl_coef * (kl * batch.weights).sum()
@@ -299,6 +299,7 @@ class Trainer:
                         config.update.rate(self.step, config.steps),
                         further=(truths, self.perception_loss),
                         loss_over=config.update.loss_over,
+                        temperature=1.0 if algorithm.imitates else None,
                         entropy_grad=algorithm.entropy_coef > 0,
                         max_grad_norm=config.update.max_grad_norm,
                         split=split if measures else None,

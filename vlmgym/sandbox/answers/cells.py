@@ -15,6 +15,8 @@ from vlmgym.sandbox.drawing.board import BoardGeometry
 
 Cell = tuple[int, int]
 """Row and column, zero-based."""
+CELL = r"\(\d{1,4}, \d{1,4}\)"
+"""Regular expression of a cell, as `BoardGame.where` formats it."""
 Pair = tuple[int, int, int, int]
 """Row and column of the first cell, then of the second, zero-based."""
 

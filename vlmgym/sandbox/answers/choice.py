@@ -12,6 +12,8 @@ from vlmgym.errors import IllegalAction, ParseError, UsageError, short_repr, tru
 from vlmgym.sandbox.answers.base import Answer, is_int, unreadable, word_answer
 
 DIRECTIONS = ("up", "right", "down", "left")
+WAY = f"(?:{'|'.join(DIRECTIONS)})"
+"""Regular expression of a direction."""
 COMPASS = ("north", "east", "south", "west")
 """Names of `DIRECTIONS` on a map."""
 STEPS: Sequence[tuple[int, int]] = ((-1, 0), (0, 1), (1, 0), (0, -1))

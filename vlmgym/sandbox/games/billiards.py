@@ -52,6 +52,10 @@ Answer with the number.
 {form}"""
 
 
+_POINT = r"\([\d.]{1,8}, [\d.]{1,8}\)"
+"""Regular expression of a point on a cushion."""
+
+
 class BilliardsConfig(TaskConfig):
     """Configuration of billiards."""
 
@@ -117,7 +121,10 @@ class Billiards(ChoiceTask[BilliardsState]):
     """
 
     name = "billiards"
-    statements = re.compile(r"The ball meets [^.]+\.")
+    statements = re.compile(
+        rf"The ball meets the cushions at {_POINT}(?:, {_POINT}){{0,40}}, which is in the end "
+        r"(?:(?:no|another|the orange) pocket|pocket \d{1,2})\."
+    )
     skills = ("spatial",)
     Config = BilliardsConfig
     State = BilliardsState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -98,7 +97,6 @@ class Blocks(ChoiceTask[BlocksState]):
     """
 
     name = "blocks"
-    statements = re.compile(r"From the [^.]+\.|The rows from the back [^.]+\.|The box has [^.]+\.")
     skills = ("spatial", "arithmetic")
     answer = Number(lambda config: range(config.rows * config.columns * config.height + 1), verbs=VERBS)
     Config = BlocksConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -93,7 +92,6 @@ class Differences(BoardGame[DifferencesState, Cell]):
 
     name = "differences"
     title = "Spot the difference"
-    statements = re.compile(r"The window [^.]+\.")
     skills = ("memory", "perception")
     joined = True
     images_per_state = 2

@@ -123,7 +123,10 @@ class FallingBlocks(BoardGame[FallingBlocksState, Placement]):
     """
 
     name = "fallingblocks"
-    statements = re.compile(r"Rotated by [^.]+\.")
+    statements = re.compile(
+        r"Rotated by \d{1,3} degrees, the piece covers columns? \d{1,4}(?: to \d{1,4})?; "
+        r"(?:no row vanishes|1 row vanishes|\d rows vanish)\."
+    )
     skills = ("planning", "spatial")
     title = "Falling blocks"
     answer = Placements()

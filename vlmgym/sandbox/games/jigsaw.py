@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -65,7 +64,6 @@ class Jigsaw(BoardGame[JigsawState, Pair]):
     """
 
     name = "jigsaw"
-    statements = re.compile(r"he patch at [^.;]+")
     skills = ("perception", "spatial")
     reward_is_hint = True
     answer = Cells(2, "the two patches to swap", verbs=("swap",), example=(0, 0, 0, 1))

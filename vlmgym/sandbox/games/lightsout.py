@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from vlmgym.errors import StateError
-from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.answers.choice import neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
@@ -24,7 +24,7 @@ BRIGHT: Colour = (255, 240, 170)
 DARK: Colour = (66, 72, 88)
 SOCKET: Colour = (40, 44, 56)
 
-_STATEMENT = re.compile(r"Pressing [^.]+ switches off all lamps")
+_STATEMENT = re.compile(rf"Pressing ({CELL}(?:, {CELL}){{0,99}}) switches off all lamps")
 
 PROMPT_V1 = """\
 The image shows lamps in {rows} rows and {columns} columns. {numbering} Yellow lamps are on, dark lamps are off. \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +54,6 @@ class LineDuel(BoardGame[LineState, ActionT]):
     """A game of two players who take turns; the first to make a line wins."""
 
     State = LineState
-    statements = re.compile(r"I choose [^.:]+: [^.]+\.")
     prediction_form = "the board after your answer, before your opponent's, in the same form"
     length: ClassVar[int]
     """Number of pieces in a line."""

@@ -10,8 +10,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbour, neighbours
+from vlmgym.sandbox.answers.cells import CELL, Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, WAY, Directions, neighbour, neighbours
 from vlmgym.sandbox.core import search
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
@@ -90,7 +90,10 @@ class Maze(BoardGame[MazeState, int]):
     """
 
     name = "maze"
-    statements = re.compile(r"(?:The path from|From) [^.]+\.|I move [^.]+\.")
+    statements = re.compile(
+        rf"The path from {CELL} to the exit has \d{{1,4}} steps and begins {WAY}(?:, {WAY}){{0,9}}\."
+        rf"|From {CELL}, the way is open {WAY}(?: and {WAY}){{0,3}}\.|I move {WAY} to {CELL}\."
+    )
     skills = ("search", "spatial")
     joined = True
     reward_is_hint = True

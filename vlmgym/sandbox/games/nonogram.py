@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -74,7 +73,6 @@ class Nonogram(BoardGame[NonogramState, Cell]):
     """
 
     name = "nonogram"
-    statements = re.compile(r"Row \d+ of the solution [^.]+\.|The cell [^.]+\.")
     skills = ("planning", "search")
     joined = True
     optimal_oracle = True

@@ -148,7 +148,6 @@ class Packing(BoardGame[PackingState, Placing]):
     """
 
     name = "packing"
-    statements = re.compile(r"\d+ cells are free\.|I place [^.]+\.(?: Back to the tray: [^.]+\.)?")
     skills = ("spatial", "planning")
     joined = True
     optimal_oracle = True

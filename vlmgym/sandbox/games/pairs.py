@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
@@ -96,7 +96,10 @@ class Pairs(BoardGame[PairsState, Cell]):
     """
 
     name = "pairs"
-    statements = re.compile(r"I have not seen the card [^.]+\.|An earlier image showed [^.]+\.")
+    statements = re.compile(
+        rf"I have not seen the card at {CELL} yet\.|An earlier image showed a [a-z ]{{1,40}} at {CELL}"
+        rf"(?:; I have not seen its partner|, and its partner (?:is face up|was, too,) at {CELL})\."
+    )
     skills = ("memory",)
     title = "Matching pairs"
     answer = Cells(1, "a card that is face down", verbs=("turn", "flip", "open"), example=(0, 1))

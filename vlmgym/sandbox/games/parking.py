@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.base import Answer, unreadable, word_answer
-from vlmgym.sandbox.answers.choice import DIRECTIONS, neighbour
+from vlmgym.sandbox.answers.choice import DIRECTIONS, WAY, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
@@ -138,7 +138,10 @@ class Parking(BoardGame[ParkingState, Move]):
     """
 
     name = "parking"
-    statements = re.compile(r"The red car A in [^.]+\.|I move [^.]+\.")
+    statements = re.compile(
+        r"The red car A in row \d{1,4} ends in column \d{1,4}; in its way: (?:nothing|[A-Z](?:, [A-Z]){0,9})\."
+        rf"|I move [A-Z] {WAY}\."
+    )
     skills = ("planning", "search")
     joined = True
     answer = VehicleMove()

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cells, Pair
+from vlmgym.sandbox.answers.cells import CELL, Cells, Pair
 from vlmgym.sandbox.answers.choice import STEPS
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
@@ -80,7 +80,10 @@ class Pegs(BoardGame[PegsState, Pair]):
 
     name = "pegs"
     title = "Peg solitaire"
-    statements = re.compile(r"\d+ pegs are left, [^.]+\.|The peg at [^.]+\.")
+    statements = re.compile(
+        r"\d{1,4} pegs are left, and (?:1 jump is|\d{1,4} jumps are) possible\."
+        rf"|The peg at {CELL} jumps over the peg at {CELL}, which is removed, and lands at {CELL}\."
+    )
     skills = ("planning", "search")
     joined = True
     optimal_oracle = True

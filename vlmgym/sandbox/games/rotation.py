@@ -74,7 +74,10 @@ class Rotation(ChoiceTask[RotationState]):
 
     name = "rotation"
     title = "Mental rotation"
-    statements = re.compile(r"Figure \d+ is [^.]+\.")
+    statements = re.compile(
+        r"Figure \d{1,2} is (?:the figure in the top row, rotated"
+        r"|(?:the mirror image of|another shape than) the figure in the top row)\."
+    )
     skills = ("spatial",)
     attempts = 10_000
     Config = RotationConfig

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import PositiveInt
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.answers.choice import DIRECTIONS, Directions, neighbours
+from vlmgym.sandbox.answers.cells import CELL
+from vlmgym.sandbox.answers.choice import DIRECTIONS, WAY, Directions, neighbours
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
@@ -77,7 +78,10 @@ class Sliding(BoardGame[SlidingState, int]):
 
     name = "sliding"
     title = "Sliding tiles"
-    statements = re.compile(r"The empty cell is at [^.]+\.|Sliding [^.]+\.(?: The distances [^.]+\.)?")
+    statements = re.compile(
+        rf"The empty cell is at {CELL}\.|Sliding {WAY} moves tile \d{{1,4}} into it\."
+        r"|The distances of all tiles from their goals add up to \d{1,4} before and \d{1,4} after the move\."
+    )
     skills = ("planning", "search")
     answer = Directions(("move", "slide"))
     optimal_oracle = True

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
+from vlmgym.sandbox.answers.cells import CELL, Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, WAY, Directions, neighbour
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
@@ -77,7 +77,10 @@ class Snake(BoardGame[SnakeState, int]):
     """
 
     name = "snake"
-    statements = re.compile(r"The head is at [^.]+\.|(?:I move|Moving) [^.]+\.")
+    statements = re.compile(
+        rf"The head is at {CELL}, the food at {CELL}, \d{{1,4}} {WAY}(?: and \d{{1,4}} {WAY})?\."
+        rf"|I move {WAY} to {CELL}, which is (?:free|food)\."
+    )
     skills = ("planning", "spatial")
     joined = True
     answer = Directions(("move", "go", "turn"))

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cell, Cells
+from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
@@ -29,6 +29,10 @@ that of the base card; the suit does not matter, and an ace (A) is next to both 
 new base card. Plan ahead to play all cards; the game ends when no card can be played.
 Actions: {actions}.
 {form}"""
+
+
+_CARD = r"\w{1,2} of [a-z]{1,8}"
+"""Regular expression of a card."""
 
 
 class SolitaireConfig(BoardConfig):
@@ -93,7 +97,9 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
     """
 
     name = "solitaire"
-    statements = re.compile(r"On the [^.]+\.|I play the [^.]+\.(?: \d+ more can follow\.)?")
+    statements = re.compile(
+        rf"On the {_CARD} I can play the {_CARD} at {CELL}(?: or the {_CARD} at {CELL}){{0,60}}\.|I play the {_CARD}\."
+    )
     skills = ("planning", "search")
     answer = Cells(1, "the card to play", verbs=("play",), example=(-1, 1))
     Config = SolitaireConfig

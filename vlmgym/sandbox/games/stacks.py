@@ -130,7 +130,10 @@ class Stacks(BoardGame[StacksState, Move]):
     """
 
     name = "stacks"
-    statements = re.compile(r"The fewest moves [^.]+\.|I move block [^.]+\.")
+    statements = re.compile(
+        r"The fewest moves to bring all blocks onto stack \d{1,4} are \d{1,4}\."
+        r"|I move block \d{1,4} from stack \d{1,4} to stack \d{1,4}\."
+    )
     skills = ("planning",)
     joined = True
     reward_is_hint = True

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from vlmgym.sandbox.answers.choice import Number
+from vlmgym.sandbox.answers.choice import WAY, Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
@@ -98,7 +98,10 @@ class Tracking(ChoiceTask[TrackingState]):
     """
 
     name = "tracking"
-    statements = re.compile(r"The red ball moves [^.]+\.|The balls were [^.]+\.")
+    statements = re.compile(
+        rf"The red ball moves {WAY}(?:, {WAY}){{0,30}} and has number \d{{1,2}} at the end\."
+        r"|The balls were (?:left|right)(?:, (?:left|right)){0,30}; \d{1,2} of them are on the other side at the end\."
+    )
     skills = ("memory", "perception")
     answer = Number(lambda config: range(config.choices + 1), verbs=VERBS)
     Config = TrackingConfig

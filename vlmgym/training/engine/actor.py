@@ -364,7 +364,8 @@ def roll_out(
     """Roll out all episodes in parallel until each one ends; an error of its game ends only that episode.
 
     The sampling seed of each response is derived from `seed`, prompt_id, sample_idx and turn. With a teacher, samples
-    have a `teacher_prompt`; with an expert, they have its responses instead of the model's, which take the turns.
+    have a `teacher_prompt`; with an expert, they have its responses instead of the model's, which take the turns,
+    and episodes end where it has none.
 
     Returns:
         For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
@@ -399,8 +400,10 @@ def roll_out(
                 sample, target = unanswered[id(episode.observation)], response
                 try:
                     if expert is not None:
-                        rng = np.random.default_rng(token_seed(seed, episode))
-                        target = actor.encoder.tokens(episode.demonstrate(expert, rng))
+                        text = episode.demonstrate(expert, np.random.default_rng(token_seed(seed, episode)))
+                        if text is None:
+                            continue
+                        target = actor.encoder.tokens(text)
                     samples[number].append(replace(sample, response=target))
                     episode.respond(actor.reply(prompt, response))
                 except EpisodeError as error:

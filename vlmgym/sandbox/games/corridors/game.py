@@ -127,7 +127,10 @@ class Corridors(Game[CorridorsState, int]):
     """
 
     name = "corridors"
-    statements = re.compile(r"The way is open [^.]+\.|I (?:go|turn) [^.]+\.")
+    statements = re.compile(
+        r"The way is open (?:only behind me|(?:ahead|left|right)(?: and (?:left|right)){0,2})\."
+        r"|I (?:go forward|turn left|turn right)\."
+    )
     skills = ("spatial", "memory")
     reward_is_hint = True
     optimal_oracle = True
