@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from scipy.special import ndtri, stdtrit
 
 LEVEL = 0.95
 """Confidence level of all intervals."""
+NORMAL_QUANTILE = 1.959963984540054
+"""Quantile of the standard normal distribution at 0.5 + LEVEL / 2."""
 RESAMPLES = 9999
 SEED = 0
 _BATCH = 2_000_000
@@ -49,13 +50,20 @@ def confidence_interval(values: Sequence[float], *, unit_interval: bool) -> tupl
     if len(set(values)) == 1:
         return None
     average, error = mean_and_stderr(values)
-    margin = float(stdtrit(len(values) - 1, 0.5 + LEVEL / 2)) * (error or 0.0)
+    margin = _t_quantile(len(values) - 1) * (error or 0.0)
     return average - margin, average + margin
+
+
+def _t_quantile(freedom: int) -> float:
+    """Compute the quantile of Student's t at 0.5 + LEVEL / 2."""
+    from scipy.special import stdtrit  # a fifth of a second to import, and not needed for a single episode
+
+    return float(stdtrit(freedom, 0.5 + LEVEL / 2))
 
 
 def wilson(count: float, total: float) -> tuple[float, float]:
     """Compute the Wilson score interval of `count / total`; `total` must be above 0."""
-    p, z = count / total, float(ndtri(0.5 + LEVEL / 2))
+    p, z = count / total, NORMAL_QUANTILE
     scale = 2 * (total + z**2)
     center = (2 * total * p + z**2) / scale
     margin = z / scale * math.sqrt(4 * total * p * (1 - p) + z**2)
@@ -123,9 +131,8 @@ def clustered_interval(counts: Sequence[float], totals: Sequence[float]) -> tupl
     if 1 < clusters < total and 0 < p < 1:
         squares = math.fsum((count - p * size) ** 2 for count, size in zip(counts, totals))
         variance = squares * clusters / (clusters - 1) / total**2
-        quantile = 0.5 + LEVEL / 2
         effective = total / max(1.0, variance * total / (p * (1 - p)))
-        effective *= float(ndtri(quantile) / stdtrit(clusters - 1, quantile)) ** 2
+        effective *= (NORMAL_QUANTILE / _t_quantile(clusters - 1)) ** 2
     return wilson(p * effective, effective)
 
 
