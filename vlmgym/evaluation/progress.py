@@ -67,17 +67,19 @@ class LiveProgress(ProgressWithStatus):
     def __init__(self, console: Console, games: Sequence[str], episodes: int, turns: int, policy: Policy) -> None:
         """Create the display for a total of `episodes` episodes of these games, with at most `turns` turns each."""
         self._policy = policy
-        super().__init__(console)
         self._scores: dict[str, list[float]] = {game: [] for game in games}
         self._episodes, self._max_turns = episodes, turns
         self._turns = self._tokens = self._errors = 0
         self._cost = 0.0
         self._began = time.perf_counter()
         self._total = episodes * turns
+        super().__init__(console)
         self._bar = self.add_task("turns", total=self._total)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Yield the bar and the lines below it."""
+        if self._turns or self._errors:
+            self.facts = self._facts()
         yield from super().get_renderables()
         if isinstance(self._policy, ModelPolicy) and (status := self._policy.status):
             yield Text(status, no_wrap=True, overflow="ellipsis")
@@ -93,7 +95,6 @@ class LiveProgress(ProgressWithStatus):
         self._turns += len(turns)
         self._tokens += sum((turn.prompt_tokens or 0) + (turn.completion_tokens or 0) for turn in turns)
         self._cost += sum(turn.cost or 0.0 for turn in turns)
-        self.facts = self._facts()
         self.update(self._bar, advance=len(turns))
 
     def episode(self, episode: EpisodeRecord) -> None:
@@ -102,7 +103,6 @@ class LiveProgress(ProgressWithStatus):
             self._scores[episode.game.id].append(episode.score)
             self._total -= self._max_turns - len(episode.turns)
         self._errors += episode.status == "error"
-        self.facts = self._facts()
         self.update(self._bar, total=self._total)
 
     def _facts(self) -> str:
