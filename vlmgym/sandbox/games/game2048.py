@@ -185,11 +185,11 @@ class Game2048(BoardGame[State2048, int]):
 
     def check_reasoning(self, state: State2048, text: str) -> list[bool]:
         """Check each line, the lines together, and whether the slide is legal."""
-        words = {"Rows:": _in_words(state.board, "left", "right"), "Columns:": _in_columns(state.board)}
+        words = {"Rows:": lambda: _in_words(state.board, "left", "right"), "Columns:": lambda: _in_columns(state.board)}
         lines, together, checks = list[str](), None, list[bool]()
         for match in _STATEMENT.finditer(text):
             if match[0] in words:
-                *lines, together = (true[0] for true in _STATEMENT.finditer(words[match[0]]))
+                *lines, together = (true[0] for true in _STATEMENT.finditer(words[match[0]]()))
             elif match["slide"]:
                 checks.append(match["slide"] in [DIRECTIONS[action] for action in self.legal_actions(state)])
             elif together is not None:
