@@ -89,7 +89,10 @@ class TextScores(NamedTuple):
     statements: tuple[bool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+NO_TEXT = TextScores()
+
+
+@dataclass(slots=True)  # creating a frozen one would take 6% of a step of 2048
 class Scored(Generic[StateT, ActionT]):
     """Score of one response or native action.
 
@@ -219,8 +222,8 @@ def score_action(
         EpisodeEnded: The state is terminal.
     """
     _check_running(game, state)
-    scored = _take_turn(game, state, action, rng, config, TextScores())
-    return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config, TextScores())
+    scored = _take_turn(game, state, action, rng, config, NO_TEXT)
+    return scored if game.actions_per_turn == 1 else _play_on(game, scored, [action], rng, config, NO_TEXT)
 
 
 def _check_running(game: Game[StateT, Any], state: StateT) -> None:
@@ -272,13 +275,15 @@ def weigh(config: RewardConfig, outcome: Outcome, rewards: Sequence[float], text
     parts = [shape(reward, config.shaping) for reward in rewards]
     if penalty is not None:
         parts[-1] = penalty
-    perception, prediction = (
-        0.0 if part is None else part.exact if config.perception_mode == "exact" else part.partial
-        for part in (text.perception, text.prediction)
-    )
+    exact = config.perception_mode == "exact"
+    perception, prediction = _accuracy(text.perception, exact), _accuracy(text.prediction, exact)
     total = config.game_weight * sum(parts) + config.format_weight * text.format
     total += config.perception_weight * perception + config.prediction_weight * prediction
     return total + config.reasoning_weight * text.reasoning
+
+
+def _accuracy(part: Perception | None, exact: bool) -> float:
+    return 0.0 if part is None else part.exact if exact else part.partial
 
 
 def shape(reward: float, shaping: Shaping) -> float:

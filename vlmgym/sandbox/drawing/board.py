@@ -114,19 +114,13 @@ class BoardPainter:
                 if line_before is not None and line_before[column] == cell:
                     continue
                 x = left + column * pitch
-                out[y : y + side, x : x + side] = self._sprite(cell, variation_seed, row, column)
+                key = (cell, 0 if self._plain else _mix(variation_seed, row, column) % VARIANTS)
+                if (sprite := self._sprites.get(key)) is None:
+                    sprite = self._sprites[key] = self._draw_sprite(*key)
+                    if len(self._sprites) * sprite.nbytes > CACHED_BYTES:
+                        self._sprites.popitem(last=False)
+                out[y : y + side, x : x + side] = sprite
         return out
-
-    def _sprite(self, cell: Hashable, variation_seed: int, row: int, column: int) -> NDArray[np.uint8]:
-        variant = 0 if self._plain else _mix(variation_seed, row, column) % VARIANTS
-        key = (cell, variant)
-        sprite = self._sprites.get(key)
-        if sprite is None:
-            sprite = self._draw_sprite(cell, variant)
-            self._sprites[key] = sprite
-            if len(self._sprites) * sprite.nbytes > CACHED_BYTES:
-                self._sprites.popitem(last=False)
-        return sprite
 
     def _draw_sprite(self, cell: Hashable, variant: int) -> NDArray[np.uint8]:
         style, side = self.style, self.geometry.cell
