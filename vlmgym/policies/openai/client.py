@@ -35,8 +35,9 @@ MAX_WAIT = 300.0
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
 """Maximum seconds of the random wait before a retry: `FIRST_BACKOFF` before the first retry, doubled for each further
 one, but never more than `MAX_BACKOFF`. Retry-After can prolong a wait."""
-FIRST_CONNECT, CONNECT = 3.0, 30.0
-"""Maximum seconds to connect, before and after the server has answered for the first time."""
+FIRST_CONNECT, CONNECT = 10.0, 30.0
+"""Maximum seconds to connect, before and after the server has answered for the first time. They include the time in
+which this process draws images, which was more than 3 seconds for 256 episodes on a busy machine."""
 RETRIED = frozenset({408, 409, 424, 425, 429})
 """Client errors that may be temporary, as are all server errors."""
 MAX_MESSAGE = 300
