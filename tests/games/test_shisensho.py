@@ -208,7 +208,9 @@ def test_paths_and_legal_actions_match_the_reference_search(board: Board, turns:
     expected = []
     for first, second in permutations(cells, 2):
         fewest = fewest_turns(board, first, second)
-        path = finder.path(finder.square(first), finder.square(second), tiles)
+        squares = finder.square(first), finder.square(second)
+        path = finder.path(*squares, tiles)
+        assert finder.connects(finder.link(*squares), tiles) == (path is not None)
         if fewest is None or fewest > turns:
             assert path is None
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, combinations
+from itertools import chain, combinations, cycle
 from zlib import crc32
 
 import numpy as np
@@ -32,8 +32,16 @@ SquarePair = tuple[Square, Square]
 Bitboard = int
 """Set of squares."""
 
+Link = tuple[Bitboard, Sequence[Bitboard]]
+"""Two squares with equal tiles, and for each path between them the squares that must be empty."""
+
 Groups = list[list[Square]]
 """The squares of each kind of tile in reading order; kinds are sorted by name."""
+
+
+def squares_of(pair: Bitboard) -> SquarePair:
+    """Return the two squares in a bitboard."""
+    return (pair & -pair).bit_length() - 1, pair.bit_length() - 1
 
 
 @lru_cache(maxsize=64)
@@ -94,6 +102,7 @@ class PathFinder:
         """Square of each cell, rows x columns."""
         self._floor: Bitboard = sum(1 << self.square(cell) for cell in cells)
         self._rays = {self.square(cell): self._rays_of(cell) for cell in cells}
+        self._column: Bitboard = sum(1 << self._stride * row for row in range(rows + 2))
         steps = (-self._stride, -1, 1, self._stride)
         self.neighbours = {
             square: sum(1 << square + step for step in steps) for line in self.squares for square in line
@@ -128,6 +137,38 @@ class PathFinder:
                     h, v = lines[second]
                     if far_h & v or far_v & h or near_h & h or near_v & v or beside >> group[second] & 1:
                         yield group[first], group[second]
+
+    def link(self, first: Square, second: Square) -> Link:
+        """Return two squares and all paths between them, or no path if paths may have more than two turns."""
+        (top, left), (bottom, right) = self.cell(first), self.cell(second)
+        corners = []
+        if left != right:
+            for row in range(-1, self.rows + 1):
+                corners.append(((row, left), (row, right), (row != top) + (row != bottom)))
+        if top != bottom:
+            for column in range(-1, self.columns + 1):
+                corners.append(((top, column), (bottom, column), (column != left) + (column != right)))
+        pair = 1 << first | 1 << second
+        routes = set()
+        for one, other, turns in corners:
+            if turns <= self.turns <= 2:
+                near, far = self.square(one), self.square(other)
+                route = self._segment(first, near) | self._segment(near, far) | self._segment(far, second)
+                routes.add(route & ~pair)
+        return pair, sorted(routes, key=int.bit_count)
+
+    def connects(self, link: Link, tiles: Bitboard) -> bool:
+        """Return True if a path connects the two tiles of a link."""
+        for route in link[1]:
+            if not tiles & route:
+                return True
+        return self.turns > 2 and self.path(*squares_of(link[0]), tiles) is not None
+
+    def _segment(self, start: Square, end: Square) -> Bitboard:
+        """Return the squares from one square to another in the same row or column, including both."""
+        low, high = min(start, end), max(start, end)
+        squares = (2 << high) - (1 << low)
+        return squares if high - low < self._stride else squares & self._column << low
 
     def partners(self, square: Square, tiles: Bitboard) -> Bitboard:
         """Return the squares of all tiles connected by a path to the tile on a square, whatever their kind."""
@@ -281,21 +322,27 @@ def removal_order(finder: PathFinder, rng: np.random.Generator) -> list[tuple[Sq
 # Removing tiles only opens paths, so removing the last tiles of a kind never hurts: the last two, or the last four in
 # two moves. Such moves are safe and need no search. The search decides which two of four equal tiles to remove first,
 # and plays all safe moves in between. It prunes visited states and, while it tries to clear the board, states where
-# some tiles could not be removed even if each tile could be paired more than once. The order of moves depends only on
-# the state, so searching again from a later state of a plan that clears the board expands no more nodes and finds the
-# rest of that plan.
+# some tiles could not be removed even if each tile could be paired more than once.
 #
-# With 4 copies, the solver clears all 500 solvable boards tested for each of these settings: 6 x 6 and 8 x 8 with 0, 1
-# or 2 turns, and 10 x 10 with 2 turns. Boards with 2 copies need no search.
+# A pair that can be removed need never wait. So if a board cannot be cleared after a pair is removed, it cannot be
+# cleared by any plan that removes this pair, now or later; the pair is dead, and the other states are searched without
+# it. After each failure, more dead pairs are derived. Only parts of the search that cannot succeed are pruned, so the
+# plan depends only on the order of moves, which depends only on the state: searching again from a later state of a plan
+# that clears the board finds the rest of that plan.
 #
-# | 500 boards, 4 copies | mean nodes | max nodes |
+# The solver clears all 500 boards tested for each of these settings. At level 5, about one board in 100 needs more than
+# 100 ms. Boards with 2 copies need no search.
+#
+# | 500 boards, 4 copies | CPU ms per move | slowest move (ms) |
 # |---|---|---|
-# | 6 x 6, 2 turns | 6 | 36 |
-# | 8 x 8, 2 turns | 30 | 135 |
-# | 8 x 8, 1 turn (the hardest) | 162 | 9449 |
+# | 6 x 6, 2 turns (level 3) | 0.17 | 6 |
+# | 8 x 8, 2 turns | 0.35 | 27 |
+# | 8 x 8, 1 turn (level 4) | 0.23 | 90 |
+# | 10 x 10, 1 turn (level 5) | 0.42 | 264 |
 #
 #     python -m benchmarks.oracles shisensho --episodes 500
-#     python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 copies=4 turns=2
+#     python -m benchmarks.oracles shisensho --episodes 500 --reasoning 5
+#     python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 turns=2
 
 NODE_BUDGET = 10_000
 """Maximum number of nodes per search. A move takes two searches if the first cannot clear the board."""
@@ -323,28 +370,29 @@ class Solver:
     def __init__(self, board: Board, turns: int, budget: int = NODE_BUDGET) -> None:
         self.nodes = 0
         self._finder = path_finder(len(board), len(board[0]), turns)
-        self._groups = self._finder.groups(board)
-        self._tiles: Bitboard = sum(1 << square for group in self._groups for square in group)
+        self._tiles, groups = tile_groups(board)
+        self._kinds = [[self._finder.link(*pair) for pair in combinations(group, 2)] for group in groups]
         self._budget = budget
         self._seen: set[Bitboard] = set()
-        self._line: list[SquarePair] = []
-        self._best_line: list[SquarePair] = []
+        self._line: list[Bitboard] = []
+        self._best_line: list[Bitboard] = []
         self._fewest = 0
 
     def moves(self) -> Iterator[Pair]:
         """Yield the moves of a plan, removing the tiles of each move from the board."""
-        branches: list[SquarePair] = []
+        branches: list[Bitboard] = []
         while True:
-            safe = (pairs[0] for group in self._groups if (pairs := self._safe_pairs(self._tiles, group)))
+            safe = (pairs[0] for kind in self._kinds if (pairs := self._safe_pairs(self._tiles, kind)))
             if (pair := next(safe, None)) is None:
                 branches = branches or self._branches(self._tiles)
                 if not branches:
                     return
                 pair = branches.pop(0)
-            self._tiles ^= 1 << pair[0] | 1 << pair[1]
-            yield self._finder.cell(pair[0]) + self._finder.cell(pair[1])
+            self._tiles ^= pair
+            first, second = squares_of(pair)
+            yield self._finder.cell(first) + self._finder.cell(second)
 
-    def _branches(self, tiles: Bitboard) -> list[SquarePair]:
+    def _branches(self, tiles: Bitboard) -> list[Bitboard]:
         """Find the moves that leave the fewest tiles in a state without safe pairs; omit the safe moves in between.
 
         The result is empty only if no pair can be connected.
@@ -353,20 +401,24 @@ class Solver:
         for ceiling in (1, tiles.bit_count()):
             self._line, self._best_line, self._fewest = [], [], tiles.bit_count()
             self._seen.clear()
-            self._search(tiles, ceiling, self.nodes + self._budget)
+            self._search(tiles, ceiling, self.nodes + self._budget, frozenset())
             if not self._fewest:
                 break
         return self._best_line
 
-    def _search(self, tiles: Bitboard, ceiling: int, limit: int) -> bool:
+    def _search(self, tiles: Bitboard, ceiling: int, limit: int, dead: frozenset[Bitboard]) -> bool:
         """Search depth-first; return True if the board is cleared or the budget is spent.
 
-        States that must leave at least `ceiling` tiles, or no fewer than the best line so far, are pruned.
+        States that must leave at least `ceiling` tiles, or no fewer than the best line so far, are pruned. If `ceiling`
+        is 1, so are the pairs in `dead`; see `_dead_pairs`.
         """
-        children: list[tuple[int, Bitboard, SquarePair]] = []
-        for pair in self._finder.pairs(tiles, (self._remaining(tiles, group) for group in self._groups)):
+        children: list[tuple[int, Bitboard, Bitboard]] = []
+        for link in self._links(tiles, dead):
+            if not self._finder.connects(link, tiles):
+                continue
+            pair = link[0]
             self.nodes += 1
-            child = self._play_safe(tiles ^ (1 << pair[0] | 1 << pair[1]))
+            child = self._play_safe(tiles ^ pair)
             if (left := child.bit_count()) < self._fewest:
                 self._fewest, self._best_line = left, [*self._line, pair]
             if not child or self.nodes >= limit:
@@ -375,56 +427,101 @@ class Solver:
         # The sort is stable, so the order on the board breaks ties.
         children.sort(key=lambda entry: entry[0])
         for _, child, pair in children:
-            if child in self._seen:
+            if pair in dead:
                 continue
+            promising = child not in self._seen and self._lower_bound(child, dead) < min(ceiling, self._fewest)
             self._seen.add(child)
-            if self._lower_bound(child) >= min(ceiling, self._fewest):
-                continue
-            self._line.append(pair)
-            if self._search(child, ceiling, limit):
-                return True
-            self._line.pop()
+            if promising:
+                self._line.append(pair)
+                if self._search(child, ceiling, limit, dead):
+                    return True
+                self._line.pop()
+            if ceiling == 1:
+                dead |= {pair}
+                dead = self._dead_pairs(tiles, dead) if promising else dead
         return False
 
-    def _lower_bound(self, tiles: Bitboard) -> int:
-        """Return a lower bound on the number of tiles that remain.
+    def _dead_pairs(self, tiles: Bitboard, dead: frozenset[Bitboard]) -> frozenset[Bitboard]:
+        """Extend `dead`, a set of pairs that cannot be removed on the way to an empty board, now or later.
 
-        Here, a removed tile can still be paired with others of its kind, so all tiles that can be removed in the game
-        are removed here too.
+        Four equal tiles can be removed as two pairs in three ways. A way is impossible if one of its pairs is dead, or
+        if some tiles could not be removed even if each tile of the other kinds could be paired more than once.
         """
-        groups = [self._remaining(tiles, group) for group in self._groups]
+        kinds = [ways for kind in self._kinds if len(ways := self._remaining(tiles, kind)) == 6]
+        left, _, links = self._relax(tiles, self._links(tiles, dead))
+        checked = 0
+        for ways in cycle(kinds):
+            if left or checked == len(kinds):
+                break
+            before, four = dead, ways[0][0] | ways[5][0]
+            rest, blocked, _ = self._relax(tiles, [link for link in links if not link[0] & four])
+            for way in zip(ways[:3], ways[:2:-1]) if rest != four else ():
+                pairs = {pair for pair, _ in way}
+                if not pairs <= dead and (pairs & dead or self._relax(rest, [*way, *blocked])[0]):
+                    dead |= pairs
+            checked += 1
+            if dead != before:
+                links = [link for link in links if link[0] not in dead]
+                left, checked = self._relax(tiles, links)[0], 1
+        return frozenset(pair for pair, _ in self._links(tiles, frozenset())) if left else dead
+
+    def _lower_bound(self, tiles: Bitboard, dead: frozenset[Bitboard]) -> int:
+        """Return a lower bound on the number of tiles that remain."""
+        return self._relax(tiles, self._links(tiles, dead))[0].bit_count()
+
+    def _relax(self, tiles: Bitboard, links: list[Link]) -> tuple[Bitboard, list[Link], list[Link]]:
+        """Remove all tiles that can be removed if a removed tile can still be paired with others of its kind.
+
+        Return the tiles and links that remain, and all links in an order that makes the next call faster: those used,
+        as they were used, come first.
+        """
+        winding = self._finder.turns > 2
+        used: list[Link] = []
+        unused: list[Link] = []
         before = -1
         while before != tiles:
-            before = tiles
-            groups = [group for group in groups if any(tiles >> square & 1 for square in group)]
-            for group in groups:
-                for first, second in self._finder.pairs(tiles, (group,)):
-                    tiles &= ~(1 << first | 1 << second)
-        return tiles.bit_count()
+            before, waiting = tiles, []
+            for link in links:
+                pair, routes = link
+                if not tiles & pair:
+                    unused.append(link)
+                    continue
+                for route in routes:
+                    if not tiles & route:
+                        break
+                else:
+                    if not winding or not self._finder.connects(link, tiles):
+                        waiting.append(link)
+                        continue
+                tiles &= ~pair
+                used.append(link)
+            links = waiting
+        return tiles, links, used + links + unused
 
     def _play_safe(self, tiles: Bitboard) -> Bitboard:
         """Play all safe moves; their order does not affect the result."""
         before = -1
         while before != tiles:
             before = tiles
-            for group in self._groups:
-                for pair in self._safe_pairs(tiles, group):
-                    tiles ^= 1 << pair[0] | 1 << pair[1]
+            for kind in self._kinds:
+                for pair in self._safe_pairs(tiles, kind):
+                    tiles ^= pair
         return tiles
 
-    def _safe_pairs(self, tiles: Bitboard, group: Sequence[Square]) -> Sequence[SquarePair]:
+    def _safe_pairs(self, tiles: Bitboard, kind: Sequence[Link]) -> Sequence[Bitboard]:
         """Return the pairs that remove the last two or four tiles of a kind, in order; empty if impossible."""
-        left = self._remaining(tiles, group)
-        if len(left) == 2:
-            return list(self._finder.pairs(tiles, (left,)))
-        if len(left) == 4:
-            for first in self._finder.pairs(tiles, (left,)):
-                after = tiles ^ (1 << first[0] | 1 << first[1])
-                rest = [square for square in left if after >> square & 1]
-                for second in self._finder.pairs(after, (rest,)):
-                    return [first, second]
+        left, connects = self._remaining(tiles, kind), self._finder.connects
+        if len(left) == 1:  # two tiles
+            return [left[0][0]] if connects(left[0], tiles) else ()
+        if len(left) == 6:  # four tiles
+            for first, second in zip(left, left[::-1]):
+                if connects(first, tiles) and connects(second, tiles ^ first[0]):
+                    return [first[0], second[0]]
         return ()
 
+    def _links(self, tiles: Bitboard, dead: frozenset[Bitboard]) -> list[Link]:
+        return [link for kind in self._kinds for link in self._remaining(tiles, kind) if link[0] not in dead]
+
     @staticmethod
-    def _remaining(tiles: Bitboard, group: Iterable[Square]) -> list[Square]:
-        return [square for square in group if tiles >> square & 1]
+    def _remaining(tiles: Bitboard, links: Iterable[Link]) -> list[Link]:
+        return [link for link in links if tiles & link[0] == link[0]]
