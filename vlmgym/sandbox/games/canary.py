@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
@@ -136,18 +136,8 @@ class Canary(Game[CanaryState, int]):
 
     def draw(self, state: CanaryState) -> list[ImageArray]:
         seed = zlib.crc32(bytes(state.digits[-1]) + state.turn.to_bytes(4, "little"))
-        return [degrade(self._paint(digit), self.config, seed, index) for index, digit in enumerate(state.digits[-1])]
-
-    def _paint(self, digit: int) -> ImageArray:
-        size, height = self.config.size, self.config.size * self.config.height
-        image: ImageArray = np.empty((size, size, 3), np.uint8)
-        image[:] = PAGE
-        side = min(int(height * 1.4) + 4, size)
-        start = (size - side) // 2
-        canvas = Canvas(side, side, PAGE, left=start, top=start)
-        canvas.text(str(digit), size / 2, size / 2, height, INK)
-        image[start : start + side, start : start + side] = canvas.pixels()
-        return image
+        images = [_paint(digit, self.config.size, self.config.height) for digit in state.digits[-1]]
+        return [degrade(image.copy(), self.config, seed, index) for index, image in enumerate(images)]
 
     def describe(self, state: CanaryState) -> str:
         """Digits in the images of this turn, in order."""
@@ -180,3 +170,16 @@ class Canary(Game[CanaryState, int]):
             raise StateError(f"there must be {self.config.frames} digits for each of {turns} turns")
         if len({*digits}) < len(digits) or not {*digits} <= {*range(DIGITS)}:
             raise StateError(f"the digits must be different and 0 to {DIGITS - 1}")
+
+
+@lru_cache(maxsize=DIGITS)
+def _paint(digit: int, size: int, height: float) -> ImageArray:
+    """Return an image of a digit, uint8 (size, size, 3); cached, because painting takes longer than copying."""
+    image: ImageArray = np.empty((size, size, 3), np.uint8)
+    image[:] = PAGE
+    side = min(int(size * height * 1.4) + 4, size)
+    start = (size - side) // 2
+    canvas = Canvas(side, side, PAGE, left=start, top=start)
+    canvas.text(str(digit), size / 2, size / 2, size * height, INK)
+    image[start : start + side, start : start + side] = canvas.pixels()
+    return image
