@@ -56,11 +56,7 @@ def main() -> None:
             trials = {name: play(env, scripts[name]) for name, env in made.items()}
             rates = measure(trials, options.rounds, options.seconds, "steps")
         rows = [
-            (
-                name,
-                f"{rate.median / rates[REFERENCE].median:.2f}",
-                f"{1000 * _first_seconds(games[name]):.2g}",
-            )
+            (name, _shown(rate.median / rates[REFERENCE].median), _shown(1000 * _first_seconds(games[name])))
             for name, rate in sorted(rates.items(), key=lambda item: -item[1].median)
         ]
         text = table(("game", "speed relative to 2048", "new episode (ms)"), rows)
@@ -70,6 +66,11 @@ def main() -> None:
             page = ROOT / "docs" / "environments.md"
             written = write_between(page.read_text(encoding="utf-8"), "game-speed", text.splitlines())
             replace_file(page, written.encode())
+
+
+def _shown(number: float) -> str:
+    """Format a number with two significant digits, without an exponent."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def _first_seconds(game: Game[Any, Any], deals: int = 20) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.demo import paired, read_part
+from benchmarks.demo import GRPO, START, paired, read_part
 from benchmarks.learning.parts import COLOURS, draw_arm, share, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
@@ -31,7 +31,7 @@ from vlmgym.training.config import read_config
 
 SEEDS = (0, 1, 2)
 PLAIN = "plain"
-PARTS = {"start": "before", "GRPO": "after"}
+PARTS = {START: "before", GRPO: "after"}
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,6 @@ cannot be seen here.
 class Options:
     """Train and write the page."""
 
-    games: tuple[str, ...] = tuple(GAMES)
-    """Games to train on."""
     jobs: int = 2
     """Runs in parallel."""
     output_dir: Path = Path("logs/interfaces")
@@ -180,7 +178,7 @@ def rows_of(game: Game) -> list[str]:
     return [PLAIN, *game.variants]
 
 
-def pool(runs: Sequence[Results], part: str, kind: str, name: str) -> list[float]:
+def pooled(runs: Sequence[Results], part: str, kind: str, name: str) -> list[float]:
     """Return values of all seeds: the successes in `states` or in `greedy` ones, or a fact of `games`."""
     return [float(value) for run in runs for value in run[part][kind][name]]
 
@@ -204,9 +202,9 @@ def write_page(results: Path) -> Path:
         lines = [
             [
                 *(row, part),
-                *(share(pool(runs, part, kind, "successes")) for kind in ("states", "greedy")),
+                *(share(pooled(runs, part, kind, "successes")) for kind in ("states", "greedy")),
                 f"{np.mean([run[part]['states']['perception'] for run in runs]):.1%}",
-                *(mean(pool(runs, part, "games", fact)) for fact in ("score", "played", "responses")),
+                *(mean(pooled(runs, part, "games", fact)) for fact in ("score", "played", "responses")),
             ]
             for row, runs in rows.items()
             for part in PARTS
@@ -217,10 +215,10 @@ def write_page(results: Path) -> Path:
             [
                 *(GAMES[name].title, row, str(seed)),
                 *(
-                    paired(run["GRPO"][kind]["successes"], plain["GRPO"][kind]["successes"])
+                    paired(run[GRPO][kind]["successes"], plain[GRPO][kind]["successes"])
                     for kind in ("states", "greedy")
                 ),
-                mean(np.subtract(run["GRPO"]["games"]["score"], plain["GRPO"]["games"]["score"]).tolist()),
+                mean(np.subtract(run[GRPO]["games"]["score"], plain[GRPO]["games"]["score"]).tolist()),
             ]
             for row in GAMES[name].variants
             for seed, run, plain in zip(SEEDS, rows[row], rows[PLAIN])
@@ -250,8 +248,8 @@ def draw(path: Path, stored: Mapping[str, Mapping[str, Sequence[Results]]]) -> N
         for place, runs in enumerate(rows.values()):
             for number, run in enumerate(runs):
                 x = place + 0.22 * (number - (len(runs) - 1) / 2)
-                draw_arm(axes, x - 0.05, run["start"], "tab:gray")
-                draw_arm(axes, x + 0.05, run["GRPO"], COLOURS[place % 4])
+                draw_arm(axes, x - 0.05, run[START], "tab:gray")
+                draw_arm(axes, x + 0.05, run[GRPO], COLOURS[place % 4])
         axes.set_xticks(range(len(rows)), list(rows))
         axes.set_title(f"{GAMES[name].title}: right responses", loc="left", fontsize=10)
         style_shares(axes)
@@ -276,11 +274,7 @@ def main(args: Sequence[str] | None = None) -> None:
         once(path, lambda: run_variant(name, variant, seed, folder / path.stem))
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        [
-            *pool.map(
-                run, [(seed, name, row) for seed in SEEDS for name in options.games for row in rows_of(GAMES[name])]
-            )
-        ]
+        [*pool.map(run, [(seed, name, row) for seed in SEEDS for name in GAMES for row in rows_of(GAMES[name])])]
     make_console().print(f"page    {write_page(results)}", soft_wrap=True)
 
 

@@ -50,9 +50,9 @@ def test_the_model_learns_from_the_expert_where_its_own_responses_lead(checkpoin
             rewards = {move: game.step(state, move, episode.episode.rng).reward for move in legal}
             assert rewards[action] == max(rewards.values())
 
-    _, (gradients,) = run_update(trainer, [sample for turns in samples for sample in turns])
-    trainer.actor.zero_grad()
     responses = [sample for turns in samples for sample in turns]
+    _, (gradients,) = run_update(trainer, responses)
+    trainer.actor.zero_grad()
     out = trainer.actor.compute_logprobs(responses, 1.0)
     nll = -(out.logprobs * out.mask).sum() / out.mask.sum()
     expected = torch.autograd.grad(nll, [*trainer.actor.parameters()], allow_unused=True)

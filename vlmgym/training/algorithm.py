@@ -150,7 +150,7 @@ class Algorithm(Options):
     @property
     def uses_rewards(self) -> bool:
         """Whether the loss depends on rewards."""
-        return True
+        return not self.imitates
 
     @property
     def teacher_model(self) -> Teacher | None:

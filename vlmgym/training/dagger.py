@@ -27,11 +27,6 @@ class Dagger(Algorithm):
 
     imitates: ClassVar[bool] = True
 
-    @property
-    def uses_rewards(self) -> bool:
-        """Never."""
-        return False
-
     def targets(self, episodes: Sequence[Trajectory]) -> dict[str, float]:
         """Need no targets besides the expert's tokens."""
         return {}

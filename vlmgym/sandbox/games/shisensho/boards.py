@@ -343,6 +343,7 @@ def removal_order(finder: PathFinder, rng: np.random.Generator) -> list[tuple[Sq
 #     python -m benchmarks.oracles shisensho --episodes 500
 #     python -m benchmarks.oracles shisensho --episodes 500 --reasoning 5
 #     python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 turns=2
+#     python -m benchmarks.oracles shisensho --episodes 500 --config rows=8 columns=8 turns=1
 
 NODE_BUDGET = 10_000
 """Maximum number of nodes per search. A move takes two searches if the first cannot clear the board."""
