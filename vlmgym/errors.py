@@ -70,7 +70,8 @@ class IllegalAction(VlmgymError):
 
 def one_line(text: str) -> str:
     """Return text as one line, without control characters or lone surrogates."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    printable = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split())
 
 
 def first_line(error: Exception) -> str:
