@@ -398,15 +398,10 @@ def policy_rng(seed: int, turn: int) -> np.random.Generator:
 _POLICY_STREAM = 0x706F6C696379
 
 
+REPLY_DETAILS = ("prompt_tokens", "completion_tokens", "finish_reason", "reasoning", "latency", "requests", "model")
+"""Fields of a reply besides its text; the record of a turn has them under the same names."""
+
+
 def recorded_reply(turn: TurnRecord) -> Reply:
     """Return the reply stored in a recorded turn."""
-    return Reply(
-        turn.response,
-        prompt_tokens=turn.prompt_tokens,
-        completion_tokens=turn.completion_tokens,
-        finish_reason=turn.finish_reason,
-        reasoning=turn.reasoning,
-        latency=turn.latency,
-        requests=turn.requests,
-        model=turn.model,
-    )
+    return Reply(turn.response, **{name: getattr(turn, name) for name in REPLY_DETAILS})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from vlmgym.errors import EpisodeError, GameError, PolicyError, UsageError, VlmgymError, short_repr
-from vlmgym.policies.base import Prompt, Reply, StatePolicy, policy_rng, recorded_reply
+from vlmgym.policies.base import REPLY_DETAILS, Prompt, Reply, StatePolicy, policy_rng, recorded_reply
 from vlmgym.rollout.settings import EpisodeSettings
 from vlmgym.runs.record import (
     METRICS,
@@ -192,13 +192,7 @@ class LiveEpisode:
                 info=dict(scored.info),
                 statements=_statements_record(self.setup.game, before, reply, scored),
                 cost=cost,
-                latency=reply.latency,
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.completion_tokens,
-                finish_reason=reply.finish_reason,
-                reasoning=reply.reasoning,
-                requests=reply.requests,
-                model=reply.model,
+                **{name: getattr(reply, name) for name in REPLY_DETAILS},
             )
         except Exception:  # a context manager would cost more in every turn
             with game_errors(self.setup.game.id, self.episode.seed, number):
