@@ -120,26 +120,28 @@ def control_note(prompts: PromptConfig) -> str:
 
 def summary_rows(game: Summary) -> list[tuple[str, str]]:
     """Return the non-empty rows of a game's table: name and value."""
-    interval = game.score_ci
+    seen = (game.perception_accuracy, game.perception_exact_match)
+    predicted = (game.prediction_accuracy, game.prediction_exact_match)
+    no_perception = "n/a" if game.turns else ""
     rows = [
         ("served model", ", ".join(game.served_models) if len(game.served_models) < 2 else _counts(game.served_models)),
         ("episodes", f"{game.episodes:,}"),
         ("no result", _counts(game.unfinished)),
         ("mean score", _with_error(game.score_mean, game.score_stderr) + (ALL_STAGES if len(game.stages) > 1 else "")),
-        ("95% interval", "" if interval is None else f"{interval[0]:,.2f} to {interval[1]:,.2f}"),
+        ("95% interval", _words("{:,.2f} to {:,.2f}", *(game.score_ci or [None]))),
         *((f"stage {name}", _stage(stage)) for name, stage in game.stages.items()),
-        ("best score", "" if game.score_max is None else f"{game.score_max:,.6g}"),
-        ("illegal", "" if game.illegal_rate is None else f"{game.illegal_rate:.1%} of turns"),
-        ("unparsable", "" if game.unparsable_rate is None else f"{game.unparsable_rate:.1%} of turns"),
-        ("perception", _perception(game)),
-        ("prediction", _prediction(game)),
+        ("best score", _words("{:,.6g}", game.score_max)),
+        ("illegal", _words("{:.1%} of turns", game.illegal_rate)),
+        ("unparsable", _words("{:.1%} of turns", game.unparsable_rate)),
+        ("perception", _words("{:.1%} of cells correct, all correct in {:.1%} of turns", *seen) or no_perception),
+        ("prediction", _words("{:.1%} of changed cells correct, board correct in {:.1%} of turns", *predicted)),
         ("reasoning", _reasoning(game)),
         *((name, _counts(counts)) for name, counts in game.metric_counts.items()),
         *((name, _with_error(*mean)) for name, mean in game.metric_means.items()),
         ("end reasons", _counts(game.end_reasons)),
-        ("tokens", _tokens(game)),
-        ("cost", "" if game.cost is None else f"{game.cost:,.6g}"),
-        ("latency", _latency(game)),
+        ("tokens", _words("{:,} in prompts, {:,} in responses", game.prompt_tokens, game.completion_tokens or 0)),
+        ("cost", _words("{:,.6g}", game.cost)),
+        ("latency", _words("{:.3g} s (median), {:.3g} s (95th percentile)", game.latency_p50, game.latency_p95)),
         ("turns", f"{game.turns:,}"),
     ]
     return [(name, words) for name, words in rows if words]
@@ -154,17 +156,9 @@ def _stage(stage: StageSummary) -> str:
     return f"{_with_error(stage.score_mean, stage.score_stderr)}, {stage.episodes:,} episodes"
 
 
-def _perception(game: Summary) -> str:
-    if game.perception_accuracy is None:
-        return "n/a" if game.turns else ""
-    return f"{game.perception_accuracy:.1%} of cells correct, all correct in {game.perception_exact_match:.1%} of turns"
-
-
-def _prediction(game: Summary) -> str:
-    if game.prediction_accuracy is None:
-        return ""
-    exact = f"board correct in {game.prediction_exact_match:.1%} of turns"
-    return f"{game.prediction_accuracy:.1%} of changed cells correct, {exact}"
+def _words(form: str, *numbers: float | None) -> str:
+    """Format numbers, or return an empty string if the first is unknown."""
+    return "" if numbers[0] is None else form.format(*numbers)
 
 
 def _reasoning(game: Summary) -> str:
@@ -176,18 +170,6 @@ def _reasoning(game: Summary) -> str:
     if game.wrong_reasoning is not None:
         words += f"; {game.wrong_reasoning:.1%} of rewarded answers have a false one"
     return words
-
-
-def _tokens(game: Summary) -> str:
-    if game.prompt_tokens is None:
-        return ""
-    return f"{game.prompt_tokens:,} in prompts, {game.completion_tokens or 0:,} in responses"
-
-
-def _latency(game: Summary) -> str:
-    if game.latency_p50 is None:
-        return ""
-    return f"{game.latency_p50:.3g} s (median), {game.latency_p95:.3g} s (95th percentile)"
 
 
 def _with_error(mean: float | None, error: float | None) -> str:
