@@ -120,7 +120,7 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
-        call_in_order(workers, replay_episode, calls, take, label="Replaying", console=make_console(stderr=True))
+        call_in_order(workers, replay_episode, calls, take, label="Replaying")
     result.games = tally.summaries()
     if not result.problems:
         if (written := run.folder.read_summary()) is None:

@@ -302,9 +302,9 @@ def run_evaluation(
             console.print(suite_table(suite, summary.suite).rich())
         write_curves(run)
         if config.videos:  # `done.workers` may start processes
-            write_videos(run, config.videos, done.workers, progress_console)
+            write_videos(run, config.videos, done.workers)
         if config.report:
-            write_report(run, summary, done.workers, progress_console)
+            write_report(run, summary, done.workers)
         copies = copy_results(run, folder, summary) if isinstance(folder, ScriptFolder) else []
     _print_paths(console, run, config, copies)
     _report_unfinished(folder, summary, done.session, progress_console)
@@ -359,7 +359,7 @@ def _print_dry_run(played: Games, config: EvalConfig, options: PolicyOptions | N
         raise UsageError("--dry-run does not work with --curriculum, whose stages may depend on results")
     earlier = () if config.resume is None else open_run(config.resume).episodes
     finished = {episode.key for episode in earlier if episode.score is not None}
-    estimate = dry_run(played, config, options, finished, make_console(stderr=True))
+    estimate = dry_run(played, config, options, finished)
     for name, words in estimate.lines(config, options):
         make_console().print(f"{name:<14} {words}", soft_wrap=True)
 

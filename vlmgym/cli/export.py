@@ -86,9 +86,9 @@ def export(config: ExportConfig) -> None:
     chosen = _choose(run.episodes, config)
     if not chosen:
         raise UsageError(f"no episode of {run.folder.folder} passes the filters")
-    console, progress_console = make_console(), make_console(stderr=True)
+    console = make_console()
     if changed := version_changes(run.config):
-        progress_console.print(f"{changed}; images drawn now may differ", soft_wrap=True)
+        make_console(stderr=True).print(f"{changed}; images drawn now may differ", soft_wrap=True)
     with new_folder(config.output_dir) as folder:
         (folder / IMAGES).mkdir()
         path = folder / ROWS[config.format]
@@ -104,7 +104,7 @@ def export(config: ExportConfig) -> None:
         turns = TurnFilter(frozenset(map(Outcome, config.outcome)), config.min_reward)
         calls = [(episode, turns, config.format, folder) for episode in chosen]
         with config.pool(len(chosen)) as workers:
-            call_in_order(workers, export_episode, calls, take, label="episodes", console=progress_console)
+            call_in_order(workers, export_episode, calls, take, label="episodes")
         if not count:
             raise UsageError(f"no turn of {run.folder.folder} passes the filters: {_counts(left_out)}")
         # LLaMA-Factory treats some characters as separators.

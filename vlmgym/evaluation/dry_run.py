@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.progress import call_in_order
@@ -109,7 +108,6 @@ def dry_run(
     config: EvalConfig,
     options: PolicyOptions | None,
     finished: AbstractSet[tuple[str, int]],
-    console: Console | None,
 ) -> DryRun:
     """Estimate an evaluation of games; play the first `PLAYED` episodes of each at random, without drawing.
 
@@ -118,7 +116,6 @@ def dry_run(
         config: Settings of the evaluation.
         options: Options of the policy, which name the model.
         finished: Game id and seed of episodes that need not be played again.
-        console: Console for progress.
     """
     model, low = str(getattr(options, "model", "")), getattr(options, "detail", "") == "low"
     rule = image_tokens(model, options.found_provider if isinstance(options, OpenAIOptions) else None)
@@ -132,7 +129,7 @@ def dry_run(
     calls = [(setup, seed) for setup, seeds, _ in remaining for seed in seeds]
     played: list[NDArray[np.float64]] = []
     with ProcessPool(num_workers_for(max(1, len(calls)), config.workers)) as workers:
-        call_in_order(workers, count_prompts, calls, played.append, label="playing at random", console=console)
+        call_in_order(workers, count_prompts, calls, played.append, label="playing at random")
     results, total, tokens, most = iter(played), np.zeros(3), 0.0, 0
     for setup, seeds, count in remaining:
         sample = sum((next(results) for _ in seeds), np.zeros(3)) * count / max(1, len(seeds))

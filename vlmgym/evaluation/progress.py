@@ -15,7 +15,7 @@ from rich.text import Text
 from vlmgym.policies import ModelPolicy, Policy
 from vlmgym.rollout.runner import run_async
 from vlmgym.runs.record import EpisodeRecord, TurnRecord
-from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus
+from vlmgym.terminal import PROGRESS_COLUMNS, ProgressWithStatus, make_console
 from vlmgym.workers.pool import ProcessPool
 
 T = TypeVar("T")
@@ -28,18 +28,17 @@ def call_in_order(
     take: Callable[[T], None],
     *,
     label: str,
-    console: Console | None,
     ahead: int = 2,
 ) -> None:
     """Call a function in worker processes and pass its results to `take`, in the order of `calls`.
 
     At most `ahead` calls per worker, plus one, are pending or hold results in memory. If a call fails, the others are
-    cancelled. Without a console, no progress is shown.
+    cancelled. Progress is shown on standard error.
     """
 
     async def run() -> None:
         waiting: deque[asyncio.Task[T]] = deque()
-        with Progress(*PROGRESS_COLUMNS, console=console, disable=console is None) as bar:
+        with Progress(*PROGRESS_COLUMNS, console=make_console(stderr=True)) as bar:
             task = bar.add_task(label, total=len(calls))
             try:
                 for number in range(len(calls) + ahead * workers.count):

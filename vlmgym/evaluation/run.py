@@ -53,6 +53,7 @@ from vlmgym.runs.run import RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_name, open_run, read_texts
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
+from vlmgym.terminal import make_console
 from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for, open_pool
 from vlmgym.workers.process import WorkerPool
 
@@ -352,7 +353,7 @@ def write_curves(run: StoredRun) -> None:
         replace_file(run.folder.curves(game_name(game)), png)
 
 
-def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Console) -> None:
+def write_videos(run: StoredRun, count: int, workers: ProcessPool) -> None:
     """Encode the missing videos of the first `count` results of each game."""
     wanted = [
         (run.folder.video(game_name(game), episode.index), episode)
@@ -369,9 +370,9 @@ def write_videos(run: StoredRun, count: int, workers: ProcessPool, console: Cons
 
     def report(error: str | None) -> None:
         if error is not None:
-            console.print(f"no video: {error}", soft_wrap=True)
+            make_console(stderr=True).print(f"no video: {error}", soft_wrap=True)
 
-    call_in_order(workers, write_stored_video, missing, report, label="Encoding videos ...", console=console)
+    call_in_order(workers, write_stored_video, missing, report, label="Encoding videos ...")
 
 
 def copy_results(run: StoredRun, script: ScriptFolder, summary: RunSummary) -> list[Path]:

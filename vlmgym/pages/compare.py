@@ -66,7 +66,7 @@ def compare(config: CompareConfig) -> Comparison:
     comparison = Comparison(labels=labels, runs=(first.config, second.config), notes=tuple(notes), games=games)
     with output_folder(folder, numbers.name):
         replace_file(numbers, json_bytes(comparison))
-    console, progress_console = make_console(), make_console(stderr=True)
+    console = make_console()
     for note in notes:
         console.print(f"note: {note}")
     tables = comparison_tables(labels, notes, games)
@@ -78,15 +78,7 @@ def compare(config: CompareConfig) -> Comparison:
         title = f"{labels[0]} vs {labels[1]}"
         with config.pool(len(first.episodes) + len(second.episodes)) as workers:
             differences = score_differences([games])
-            write_page(
-                page,
-                runs,
-                title=title,
-                workers=workers,
-                tables=tables,
-                differences=differences,
-                console=progress_console,
-            )
+            write_page(page, runs, title=title, workers=workers, tables=tables, differences=differences)
         console.print(f"report  {page}", soft_wrap=True)
     console.print(f"numbers {numbers}", soft_wrap=True)
     return comparison

@@ -53,7 +53,7 @@ def diagnose(config: DiagnoseConfig) -> Diagnosis:
     with run.folder.reserved():
         calls = [(episode,) for episode in run.episodes]
         with config.pool(len(calls)) as workers:
-            call_in_order(workers, diagnose_episode, calls, take, label="Diagnosing", console=make_console(stderr=True))
+            call_in_order(workers, diagnose_episode, calls, take, label="Diagnosing")
         diagnosis = Diagnosis(
             run=run.config, games={game: diagnose_game(episodes) for game, episodes in turns.items() if any(episodes)}
         )

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console
-
 from vlmgym.benchmark.suites import summarise
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import RunArgument, SavedRunOptions
@@ -70,17 +68,11 @@ def report(config: ReportConfig) -> None:
     with run.folder.reserved():
         images = None if config.images == "all" else int(config.images)
         with config.pool(len(run.episodes)) as workers:
-            write_report(run, summarise(run), workers, make_console(stderr=True), images)
+            write_report(run, summarise(run), workers, images)
     console.print(f"report  {run.folder.report}", soft_wrap=True)
 
 
-def write_report(
-    run: StoredRun,
-    summary: RunSummary,
-    workers: ProcessPool,
-    console: Console,
-    images: int | None = IMAGES,
-) -> None:
+def write_report(run: StoredRun, summary: RunSummary, workers: ProcessPool, images: int | None = IMAGES) -> None:
     """Write the report of a run into its folder; see `write_page`."""
     write_page(
         run.folder.report,
@@ -88,7 +80,6 @@ def write_report(
         title=run_title(run.config),
         workers=workers,
         images=images,
-        console=console,
         **suite_parts(run.config, summary.suite),
     )
 
@@ -130,7 +121,6 @@ def write_page(
     title: str,
     workers: ProcessPool,
     images: int | None = IMAGES,
-    console: Console | None = None,
     **more: Any,
 ) -> None:
     """Write the page of some runs; `more` is passed to `page_data`.
@@ -145,7 +135,7 @@ def write_page(
             counts[i, episode.game] += 1
             calls.append((episode, images is None or counts[i, episode.game] <= images))
     packed: list[tuple[ListedEpisode, str]] = []
-    call_in_order(workers, packed_episode, calls, packed.append, label="Writing report", console=console, ahead=AHEAD)
+    call_in_order(workers, packed_episode, calls, packed.append, label="Writing report", ahead=AHEAD)
     listed = iter([episode for episode, _ in packed])
     videos = [
         {key: quote(Path(os.path.relpath(video, path.parent)).as_posix()) for key, video in run.run.videos().items()}

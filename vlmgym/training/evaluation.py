@@ -219,5 +219,5 @@ def evaluate_episodes(trainer: Trainer, games: Sequence[Game[Any, Any]], folder:
     policy = TrainedPolicy(trainer, options)
     with evaluate_run(RunFolder(folder), games, policy, eval_config, console, standalone=False) as done:
         write_curves(done.run)
-        write_report(done.run, done.summary, done.workers, console)
+        write_report(done.run, done.summary, done.workers)
     return done.summary
