@@ -122,15 +122,16 @@ class LibraryRun:
         fields = {"games", "policy", "reward", "max_turns", "curriculum"}
         return self.saved.config.model_dump_json(include=fields), self.saved.config.prompts
 
-    def episodes(self) -> list[ListedEpisode]:
-        """Read what the list of episodes shows."""
-        episodes = self.saved.stored.episodes
-        keys = [(stored.file, stored.offset, stored.length) for stored in episodes]
+    def labelled(self, label: str) -> LabelledRun:
+        """Return the run as its page shows it; only episodes that are not `listed` yet are read."""
+        run = self.saved.stored
+        keys = [(stored.file, stored.offset, stored.length) for stored in run.episodes]
         known = [*map(self.listed.get, keys)]
-        unread = [stored for stored, listed in zip(episodes, known) if listed is None]
+        unread = [stored for stored, listed in zip(run.episodes, known) if listed is None]
         fresh = map(list_episode, unread, read_texts(unread))
         self.listed = {key: listed or next(fresh) for key, listed in zip(keys, known)}
-        return [*self.listed.values()]
+        videos = {key: f"video?{urlencode({'run': self.name, 'game': key[0], 'seed': key[1]})}" for key in run.videos()}
+        return LabelledRun(label, run, self.summary, [*self.listed.values()], videos)
 
     def rows(self, text: LibraryRun | None, grey: LibraryRun | None) -> list[dict[str, Any]]:
         """Return a row of the list for each game, and for the suite; `text` and `grey` are the controls of the run."""
@@ -320,14 +321,12 @@ class Library:
             version, runs = self.version, [self.run(name) for name in names]
             stored = [run.saved.stored for run in runs]
             labels = distinct_labels(stored)
-            labelled = [LabelledRun(label, run.saved.stored, run.summary) for label, run in zip(labels, runs)]
-            listed = [run.episodes() for run in runs]
-        videos = [{key: f"video?{episode_address(run.name, key)}" for key in run.saved.stored.videos()} for run in runs]
+            labelled = [run.labelled(label) for label, run in zip(labels, runs)]
         if len(runs) > 1:
             more, title = compare_many(stored, labels), " vs ".join(labels)
         else:
             more, title = suite_parts(runs[0].saved.config, runs[0].summary.suite), runs[0].name
-        data = page_data(title, labelled, listed, videos, **more)
+        data = page_data(title, labelled, **more)
         for run, facts in zip(runs, data["runs"]):
             state, words, _ = state_of(run.saved.config, run.summary, run.running)
             facts["lead"] = [run_title(run.saved.config), *facts["lead"]]
@@ -366,11 +365,6 @@ class Library:
             "command": f"vlmgym eval 2048 --episodes 5 --output-dir {shlex.quote(str(self.root / 'first'))}",
             "live": {"version": self.version},
         }
-
-
-def episode_address(run: str, key: tuple[str, int]) -> str:
-    """Return the query of an episode's address."""
-    return urlencode({"run": run, "game": key[0], "seed": key[1]})
 
 
 def _stat(path: Path) -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -86,11 +86,21 @@ def write_report(run: StoredRun, summary: RunSummary, workers: ProcessPool, imag
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run shown in a report, with its label and summary."""
+    """A run shown in a report.
+
+    Attributes:
+        label: Label of the run.
+        run: The run.
+        summary: Its summary.
+        listed: What the list shows of its episodes, in order.
+        videos: Links to its videos, by game and seed.
+    """
 
     label: str
     run: StoredRun
     summary: RunSummary
+    listed: Sequence[ListedEpisode] = ()
+    videos: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 def suite_parts(config: RunRecord, suite: SuiteSummary | None) -> dict[str, Any]:
@@ -137,11 +147,12 @@ def write_page(
     packed: list[tuple[ListedEpisode, str]] = []
     call_in_order(workers, packed_episode, calls, packed.append, label="Writing report", ahead=AHEAD)
     listed = iter([episode for episode, _ in packed])
-    videos = [
-        {key: quote(Path(os.path.relpath(video, path.parent)).as_posix()) for key, video in run.run.videos().items()}
-        for run in runs
-    ]
-    data = page_data(title, runs, [[next(listed) for _ in run.run.episodes] for run in runs], videos, **more)
+    complete = []
+    for run in runs:
+        links = {key: Path(os.path.relpath(video, path.parent)) for key, video in run.run.videos().items()}
+        videos = {key: quote(link.as_posix()) for key, link in links.items()}
+        complete.append(replace(run, listed=[next(listed) for _ in run.run.episodes], videos=videos))
+    data = page_data(title, complete, **more)
     blocks = [
         f'<script type="application/zlib" id="episode-{number}">{packed_data}</script>'
         for number, (_, packed_data) in enumerate(packed)
@@ -152,8 +163,6 @@ def write_page(
 def page_data(
     title: str,
     runs: Sequence[LabelledRun],
-    listed: Sequence[Sequence[ListedEpisode]],
-    videos: Sequence[Mapping[tuple[str, int], str]],
     *,
     tables: Sequence[PageTable] = (),
     skills: Mapping[str, Any] | None = None,
@@ -163,9 +172,7 @@ def page_data(
 
     Args:
         title: Title of the page.
-        runs: The runs.
-        listed: The listed episodes of each run, in order.
-        videos: Links to the videos of each run, by game and seed.
+        runs: The runs, with all their `listed` episodes.
         tables: Tables for the overview.
         skills: See `skills_of`.
         differences: For several runs, the difference in score of each run from the first, by game.
@@ -176,11 +183,11 @@ def page_data(
     rows: dict[tuple[int, int], list[dict[str, Any] | None]] = {}
     rewards: dict[tuple[str, int], list[EpisodeRewards]] = {}
     number = 0
-    for i, (run, episodes) in enumerate(zip(runs, listed)):
-        for stored, episode in zip(run.run.episodes, episodes):
+    for i, run in enumerate(runs):
+        for stored, episode in zip(run.run.episodes, run.listed):
             game, seed = stored.key
             cells = rows.setdefault((places[game], seed), [None] * len(runs))
-            cells[i] = {"number": number, "video": videos[i].get(stored.key), **episode.row}
+            cells[i] = {"number": number, "video": run.videos.get(stored.key), **episode.row}
             number += 1
             if episode.rewards is not None:
                 rewards.setdefault((game, i), []).append(episode.rewards)
