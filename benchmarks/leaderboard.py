@@ -63,7 +63,9 @@ def _play(policy: str, root: Path, config: Config) -> Path:
 
 def _page(suite: str, entries: Sequence[LeaderboardEntry], page: Path) -> str:
     head = ["", *(entry.label for entry in entries)]
-    skills = [[skill, *(_words(entry.skills.get(skill)) for entry in entries)] for skill in entries[0].skills]
+    skills = [
+        [skill, *(_words(entry.suite.skills.get(skill)) for entry in entries)] for skill in entries[0].suite.skills
+    ]
     parts = [
         "# Leaderboard",
         f"Scores in [{suite}](suites.md), verified by replaying every response. Scores are normalised per game, so "

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from vlmgym.benchmark.suites import mean_with_error, read_suite, suite_summary
 from vlmgym.errors import UsageError, short_repr
-from vlmgym.evaluation.compare import with_controls
+from vlmgym.evaluation.compare import score_gaps, with_controls
 from vlmgym.policies.base import SamplingOptions
-from vlmgym.runs.record import Estimate, RunRecord, Summary
+from vlmgym.runs.record import Estimate, RunRecord, SuiteSummary, Summary
 from vlmgym.runs.store import StoredRun
 from vlmgym.statistics import mean_and_stderr
 
@@ -21,38 +20,38 @@ class LeaderboardEntry:
     """A run on the leaderboard.
 
     Attributes:
-        config: `run.json` of the run.
-        policy: Policy and model of the run, and the models that its server reported.
-        mean: Mean normalised score over the games of the run.
-        games: Normalised score of each game, by id.
-        skills: Normalised score of each skill, by name.
-        scores: Score of each episode, by game and seed.
+        run: The run.
+        summaries: Summary of each game, by id.
+        suite: Normalised scores of games and skills.
+        problems: Number of differences found by `vlmgym verify`; None if the run was not verified.
         perception_gap: Normalised score with text descriptions minus normalised score with images, over the episodes
             that have a result in both runs; None unless this run shows only images and was repeated with text instead,
             and neither run has problems.
         sight_gap: Normalised score with images minus that with grey images; None as for `perception_gap`.
-        illegal: Fraction of turns with an illegal action.
-        unparsable: Fraction of turns without a readable action.
-        tokens: Completion tokens of all games; None if not counted.
-        cost: Cost of all games; None if unknown.
-        problems: Number of differences found by `vlmgym verify`; None if the run was not verified.
-        report: Report page of the run, if there is one.
     """
 
-    config: RunRecord
-    policy: str
-    mean: Estimate
-    games: Mapping[str, Estimate]
-    skills: Mapping[str, Estimate]
-    scores: Mapping[tuple[str, int], float]
-    perception_gap: Estimate | None
-    sight_gap: Estimate | None
-    illegal: float
-    unparsable: float
-    tokens: int | None
-    cost: float | None
+    run: StoredRun
+    summaries: Mapping[str, Summary]
+    suite: SuiteSummary
     problems: int | None
-    report: Path | None
+    perception_gap: Estimate | None = None
+    sight_gap: Estimate | None = None
+
+    @property
+    def config(self) -> RunRecord:
+        """Configuration of the run."""
+        return self.run.config
+
+    @property
+    def mean(self) -> Estimate:
+        """Mean normalised score over the games of the run."""
+        return mean_with_error([result.normalised for result in self.suite.games.values()])
+
+    @property
+    def policy(self) -> str:
+        """Policy and model of the run, and the models that its server reported."""
+        served = dict.fromkeys(name for summary in self.summaries.values() for name in summary.served_models)
+        return f"{self.config.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}"
 
     @property
     def label(self) -> str:
@@ -68,12 +67,12 @@ class LeaderboardEntry:
         words += [f"{name} {value}" for name, value in history.items() if value is not None]
         words += [f"images {prompts.images}"] if self.is_control else []
         words += prompts.scaffolding
-        return ", ".join([*words, *([f"{len(self.games)} games"] if self.has_fewer_games else [])])
+        return ", ".join([*words, *([f"{len(self.suite.games)} games"] if self.has_fewer_games else [])])
 
     @property
     def has_fewer_games(self) -> bool:
         """True if some games of the suite were left out because they have no description."""
-        return len(self.games) < len(read_suite(self.config.suite or "").games)
+        return len(self.suite.games) < len(read_suite(self.config.suite or "").games)
 
     @property
     def is_control(self) -> bool:
@@ -95,26 +94,7 @@ def make_entry(run: StoredRun, games: Mapping[str, Summary], problems: int | Non
     needed = [game.id for game in read_suite(config.suite).make_games(config.prompts.observation)]
     if missing := [game for game in needed if game not in suite.games or games[game].unfinished]:
         raise UsageError(f"{run.folder.folder} has no result for all episodes of {', '.join(missing)}")
-    turns = max(1, sum(summary.turns for summary in games.values()))
-    costs = [summary.cost for summary in games.values() if summary.cost is not None]
-    served = dict.fromkeys(name for summary in games.values() for name in summary.served_models)
-    tokens = [summary.completion_tokens for summary in games.values() if summary.completion_tokens is not None]
-    return LeaderboardEntry(
-        config=config,
-        policy=f"{config.policy.label}{f', served as {short_repr(list(served))[1:-1]}' if served else ''}",
-        mean=mean_with_error([result.normalised for result in suite.games.values()]),
-        games={game: result.normalised for game, result in suite.games.items()},
-        skills=suite.skills,
-        scores={episode.key: episode.score for episode in run.episodes if episode.score is not None},
-        perception_gap=None,
-        sight_gap=None,
-        illegal=sum((summary.illegal_rate or 0.0) * summary.turns for summary in games.values()) / turns,
-        unparsable=sum((summary.unparsable_rate or 0.0) * summary.turns for summary in games.values()) / turns,
-        tokens=sum(tokens) if tokens else None,
-        cost=math.fsum(costs) if costs else None,
-        problems=problems,
-        report=run.folder.report if run.folder.report.exists() else None,
-    )
+    return LeaderboardEntry(run, games, suite, problems)
 
 
 def ranked(entries: Sequence[LeaderboardEntry]) -> list[LeaderboardEntry]:
@@ -141,8 +121,7 @@ def gap(first: LeaderboardEntry | None, second: LeaderboardEntry | None) -> Esti
         return None
     gaps = []
     for game, baseline in read_suite(first.config.suite or "").games.items():
-        keys = [key for key in first.scores if key[0] == game and key in second.scores]
-        if keys:
-            mean, error = mean_and_stderr([first.scores[key] - second.scores[key] for key in keys])
+        if scores := score_gaps(first.run.scores, second.run.scores, game):
+            mean, error = mean_and_stderr(scores)
             gaps.append(baseline.normalise(baseline.random + mean, error))
     return mean_with_error(gaps) if gaps else None

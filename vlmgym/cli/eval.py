@@ -357,8 +357,7 @@ def _print_dry_run(played: Games, config: EvalConfig, options: PolicyOptions | N
     """Print an estimate of the episodes that have no result yet."""
     if isinstance(played, Curriculum):
         raise UsageError("--dry-run does not work with --curriculum, whose stages may depend on results")
-    earlier = () if config.resume is None else open_run(config.resume).episodes
-    finished = {episode.key for episode in earlier if episode.score is not None}
+    finished = set() if config.resume is None else {*open_run(config.resume).scores}
     estimate = dry_run(played, config, options, finished)
     for name, words in estimate.lines(config, options):
         make_console().print(f"{name:<14} {words}", soft_wrap=True)

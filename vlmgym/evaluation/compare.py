@@ -131,6 +131,13 @@ def with_controls(
         yield run, text, grey
 
 
+def score_gaps(
+    first: Mapping[tuple[str, int], float], second: Mapping[tuple[str, int], float], game: str
+) -> list[float]:
+    """Return the differences in score between two runs of a game, over the seeds that both have."""
+    return [score - second[key] for key, score in first.items() if key[0] == game and key in second]
+
+
 def games_without_sight(first: RunRecord, second: RunRecord, games: Mapping[str, GameComparison]) -> list[str]:
     """List the games whose score with the true images is not significantly above that with grey images.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from vlmgym.runs.record import (
     EpisodeRecord,
@@ -184,6 +184,13 @@ def _by_number(item: tuple[str, int]) -> tuple[float, str]:
     """Sort key: numeric words by value, before all others."""
     word = item[0]
     return (float(word) if word.isdecimal() else math.inf), word
+
+
+def rate_of_turns(games: Collection[Summary], *names: str) -> float | None:
+    """Return the sum of some rates, such as `illegal_rate`, over the turns of all games; None without turns."""
+    turns = sum(game.turns for game in games)
+    counts = [game.turns * (getattr(game, name) or 0.0) for game in games for name in names]
+    return sum(counts) / turns if turns else None
 
 
 def updated_summary(run: StoredRun, games: Mapping[str, Summary] | None = None) -> RunSummary:

@@ -66,8 +66,7 @@ class Cell:
     @cached_property
     def scores(self) -> dict[int, float]:
         """Score of each episode, by seed."""
-        episodes = self.run.stored.episodes
-        return {e.seed: e.score for e in episodes if e.game == self.game and e.score is not None}
+        return {seed: score for (game, seed), score in self.run.stored.scores.items() if game == self.game}
 
     @property
     def mean(self) -> float:

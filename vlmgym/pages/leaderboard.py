@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from vlmgym.benchmark.suites import Suite, read_suite
 from vlmgym.benchmark.verify import run_folder, verify_run
 from vlmgym.errors import UsageError
 from vlmgym.evaluation.config import RunArguments, SavedRunOptions
-from vlmgym.evaluation.summary import summarise_run
+from vlmgym.evaluation.summary import rate_of_turns, summarise_run
 from vlmgym.pages.document import app, cell, estimate_cell, number_cell
 from vlmgym.runs.files import check_own_file, write_file
 from vlmgym.runs.store import StoredRun, open_run
@@ -72,7 +73,7 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
         entries: Entries in order, best first.
         folder: Folder of the page, to which links are relative.
     """
-    skills = sorted({skill for entry in entries for skill in entry.skills})
+    skills = sorted({skill for entry in entries for skill in entry.suite.skills})
     rows = [_row(entry, skills, folder) for entry in entries]
     page = {
         "title": f"{name}: leaderboard",
@@ -92,19 +93,21 @@ def leaderboard_page(name: str, suite: Suite, entries: Sequence[LeaderboardEntry
 
 def _row(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> dict[str, Any]:
     """Return the cells of an entry, by column."""
-    count = entry.problems
+    count, games = entry.problems, entry.summaries.values()
+    tokens = [game.completion_tokens for game in games if game.completion_tokens is not None]
+    costs = [game.cost for game in games if game.cost is not None]
     verified = {None: "not checked", 0: "verified", 1: "1 difference"}.get(count, f"{count} differences")
     return {
         "model": cell(entry.label, **_link(entry, folder)),
         "prompt": cell(entry.prompt),
         "score": estimate_cell(entry.mean, bar=True),
-        **{skill: estimate_cell(entry.skills.get(skill)) for skill in skills},
+        **{skill: estimate_cell(entry.suite.skills.get(skill)) for skill in skills},
         "perception gap": estimate_cell(entry.perception_gap),
         "sight gap": estimate_cell(entry.sight_gap),
-        "illegal": number_cell(entry.illegal, ".1%"),
-        "unparsable": number_cell(entry.unparsable, ".1%"),
-        "tokens": number_cell(entry.tokens, ",d"),
-        "cost": number_cell(entry.cost, ",.2f"),
+        "illegal": number_cell(rate_of_turns(games, "illegal_rate"), ".1%"),
+        "unparsable": number_cell(rate_of_turns(games, "unparsable_rate"), ".1%"),
+        "tokens": number_cell(sum(tokens) if tokens else None, ",d"),
+        "cost": number_cell(math.fsum(costs) if costs else None, ",.2f"),
         "verification": cell(verified),
         "policy": cell(entry.policy),
         "sampling": cell(entry.sampling),
@@ -114,15 +117,14 @@ def _row(entry: LeaderboardEntry, skills: Sequence[str], folder: Path) -> dict[s
 
 def _link(entry: LeaderboardEntry, folder: Path, address: str = "") -> dict[str, str]:
     """Link to the report of an entry, if there is one; `address` is the URL fragment of an episode."""
-    if entry.report is None:
-        return {}
-    return {"href": quote(Path(os.path.relpath(entry.report, folder)).as_posix()) + address}
+    report = entry.run.folder.report
+    return {"href": quote(Path(os.path.relpath(report, folder)).as_posix()) + address} if report.exists() else {}
 
 
 def _profile(entry: LeaderboardEntry, folder: Path) -> dict[str, Any]:
     """Return the skills and games of an entry; games link to their first episodes."""
-    rows = [[cell(skill), estimate_cell(value, bar=True)] for skill, value in entry.skills.items()]
-    for game, value in entry.games.items():
+    rows = [[cell(skill), estimate_cell(value, bar=True)] for skill, value in entry.suite.skills.items()]
+    for game, result in entry.suite.games.items():
         link = _link(entry, folder, f"#{quote(game, safe='')}/{entry.config.seed}/1")
-        rows.append([cell(game, **link), estimate_cell(value, bar=True)])
-    return {"label": entry.label, "prompt": entry.prompt, "rows": rows, "skills": len(entry.skills)}
+        rows.append([cell(game, **link), estimate_cell(result.normalised, bar=True)])
+    return {"label": entry.label, "prompt": entry.prompt, "rows": rows, "skills": len(entry.suite.skills)}

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from vlmgym.errors import UsageError
-from vlmgym.evaluation.compare import with_controls
+from vlmgym.evaluation.compare import score_gaps, with_controls
 from vlmgym.evaluation.saved_runs import SavedRun
-from vlmgym.evaluation.summary import updated_summary
+from vlmgym.evaluation.summary import rate_of_turns, updated_summary
 from vlmgym.evaluation.tables import run_title
 from vlmgym.pages.compare import compare_many, distinct_labels
 from vlmgym.pages.document import cell, estimate_cell, number_cell
@@ -112,10 +112,9 @@ class LibraryRun:
     def scores(self) -> dict[tuple[str, int], float]:
         """Score of each episode, by game and seed."""
         try:
-            episodes = self.saved.stored.episodes
+            return self.saved.stored.scores
         except UsageError:  # the page of the run says why; its summary can be read
             return {}
-        return {episode.key: episode.score for episode in episodes if episode.score is not None}
 
     def settings(self) -> tuple[str, PromptConfig]:
         """Return what must be equal in the controls of the run, and the prompts, which differ."""
@@ -145,9 +144,6 @@ class LibraryRun:
         link = f"run?{urlencode({'run': self.name})}"
 
         def row(game: str, score: dict[str, Any], interval: dict[str, Any], results: Collection[Summary]) -> Any:
-            turns = sum(result.turns for result in results)
-            rates = [(result.turns, (result.illegal_rate or 0) + (result.unparsable_rate or 0)) for result in results]
-            invalid = sum(count * rate for count, rate in rates)
             counted = [result for result in results if result.prompt_tokens]
             tokens = [(result.prompt_tokens or 0) + (result.completion_tokens or 0) for result in counted]
             costs = [result.cost for result in results if result.cost is not None]
@@ -163,7 +159,7 @@ class LibraryRun:
                 gap_cell(text, self if text else None, game),
                 gap_cell(self if grey else None, grey, game),
                 number_cell(sum(result.episodes for result in results), ",d"),
-                number_cell(invalid / turns, ".1%") if turns else cell(""),
+                number_cell(rate_of_turns(results, "illegal_rate", "unparsable_rate"), ".1%"),
                 number_cell(sum(tokens), ",d") if tokens else cell(""),
                 number_cell(sum(costs), ",.4g") if costs else cell(""),
                 cell(config.started[:16].replace("T", " "), config.started),
@@ -184,11 +180,7 @@ class LibraryRun:
 
 def gap_cell(first: LibraryRun | None, second: LibraryRun | None, game: str) -> dict[str, Any]:
     """Return the cell of the mean difference in score between two runs of a game, over the seeds that both have."""
-    if first is None or second is None:
-        return cell("")
-    gaps = [
-        score - second.scores[key] for key, score in first.scores.items() if key in second.scores and key[0] == game
-    ]
+    gaps = [] if first is None or second is None else score_gaps(first.scores, second.scores, game)
     if not gaps:
         return cell("")
     mean, error = mean_and_stderr(gaps)

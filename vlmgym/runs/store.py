@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeAlias, TypeVar
 
@@ -104,6 +105,11 @@ class Run(Generic[EpisodeT]):
     def read(self: StoredRun) -> Iterator[EpisodeRecord]:
         """Load the records one by one."""
         return (episode.read() for episode in self.episodes)
+
+    @cached_property
+    def scores(self) -> dict[tuple[str, int], float]:
+        """Score of each episode with a result, by game id and seed."""
+        return {episode.key: episode.score for episode in self.episodes if episode.score is not None}
 
     def videos(self: StoredRun) -> dict[tuple[str, int], Path]:
         """Return the existing videos, by game id and seed."""
