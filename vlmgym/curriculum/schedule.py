@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, JsonValue
 
-from vlmgym.curriculum.file import By, CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file, with_data
+from vlmgym.curriculum.file import CurriculumFile, EntryFile, Measure, StageFile, StrictModel, read_file, with_data
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.reward import Outcome
@@ -39,23 +39,18 @@ class Stage:
     at_least: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
-    """A game of the mixture; see `EntryFile`.
+    """A game of the mixture: its weight and schedule as in the file, and its stages with their games."""
 
-    Attributes:
-        begins: Number of training steps, or of episodes of the entry, after which each stage begins; None if stages
-            advance by success.
-    """
-
+    file: EntryFile
     stages: tuple[Stage, ...]
-    weight: float = 1.0
-    by: By = "episode"
-    begins: tuple[int, ...] | None = (0,)
-    measure: Measure = "score"
-    window: int = 1
-    up: float = math.inf
-    down: float = -math.inf
+
+    @cached_property
+    def begins(self) -> tuple[int, ...] | None:
+        """Number of training steps, or of episodes of the entry, after which each stage begins; None by success."""
+        durations = (stage.duration or 0 for stage in self.file.stages[:-1])
+        return None if self.file.by == "success" else tuple(accumulate(durations, initial=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ class Curriculum:
         """Make a curriculum that samples the games uniformly, without stages; `games` must not be empty."""
         if not games:
             raise UsageError("a curriculum needs at least one game")
-        return cls(tuple(Entry((Stage(None, game),)) for game in games))
+        return cls(tuple(Entry(EntryFile(game=game.id), (Stage(None, game),)) for game in games))
 
     def begin(self) -> Progress:
         """Return the progress before the first episode."""
@@ -182,14 +177,14 @@ class Curriculum:
         picks = {}
         for index in indices:
             pick = picks[index] = self.pick(progress, seed, index)
-            if self.entries[pick.entry].by == "episode":
+            if self.entries[pick.entry].file.by == "episode":
                 progress = self.after(progress, pick, 0.0)
         return picks
 
     def at_step(self, progress: Progress, steps: int) -> Progress:
         """Return the progress after `steps` training steps, with new stages for entries that advance by step."""
         entries = (
-            state.model_copy(update={"stage": _stage_at(entry.begins or (0,), steps)}) if entry.by == "step" else state
+            state.model_copy(update={"stage": _stage_at(entry, steps)}) if entry.file.by == "step" else state
             for entry, state in zip(self.entries, progress.entries)
         )
         return Progress(entries=tuple(entries), steps=steps)
@@ -211,7 +206,7 @@ class Curriculum:
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
         """Compute the success of an episode or of a single response from its turns; the measure is 0 without turns."""
         entry = self.entries[pick.entry]
-        measured = _measured(entry.measure, turns)
+        measured = _measured(entry.file.measure or "score", turns)
         least = next((stage.at_least for stage in entry.stages if stage.name == pick.stage), None)
         return measured if least is None else float(measured >= least)
 
@@ -222,13 +217,15 @@ class Curriculum:
         counts as one episode, for instance with the mean success of the group.
         """
         entry, state = self.entries[pick.entry], progress.entries[pick.entry]
-        stage, episodes, recent = state.stage, state.episodes + 1, state.recent
-        if entry.by == "episode":
-            stage = _stage_at(entry.begins or (0,), episodes)
-        elif entry.by == "success" and pick.stage == entry.stages[stage].name:
-            recent = (*recent, success)[-entry.window :]
+        stage, episodes, recent, file = state.stage, state.episodes + 1, state.recent, entry.file
+        if file.by == "episode":
+            stage = _stage_at(entry, episodes)
+        elif file.by == "success" and pick.stage == entry.stages[stage].name:
+            window = file.window or 1
+            recent = (*recent, success)[-window:]
             mean = math.fsum(recent) / len(recent)
-            step = 0 if len(recent) < entry.window else int(mean >= entry.up) - int(mean <= entry.down)
+            is_up, is_down = file.up is not None and mean >= file.up, file.down is not None and mean <= file.down
+            step = 0 if len(recent) < window else int(is_up) - int(is_down)
             if 0 <= stage + step < len(entry.stages) and step:
                 stage, recent = stage + step, ()
         moved = EntryProgress(game=state.game, stage=stage, episodes=episodes, recent=recent)
@@ -256,7 +253,7 @@ class Curriculum:
 
     @cached_property
     def _bounds(self) -> tuple[float, ...]:
-        return tuple(accumulate(entry.weight for entry in self.entries))
+        return tuple(accumulate(entry.file.weight for entry in self.entries))
 
 
 def _entry(file: EntryFile, where: str) -> Entry:
@@ -274,16 +271,11 @@ def _entry(file: EntryFile, where: str) -> Entry:
             raise UsageError(f"{place}: {error}") from None
         name = (stage.name or str(n)) if file.stages else None
         stages.append(Stage(name, game, file.at_least if stage.at_least is None else stage.at_least))
-    if file.by != "success":
-        durations = (stage.duration or 0 for stage in file.stages[:-1])
-        return Entry(tuple(stages), file.weight, file.by, tuple(accumulate(durations, initial=0)))
-    up = math.inf if file.up is None else file.up
-    down = -math.inf if file.down is None else file.down
-    return Entry(tuple(stages), file.weight, "success", None, file.measure or "score", file.window or 1, up, down)
+    return Entry(file, tuple(stages))
 
 
-def _stage_at(begins: Sequence[int], count: int) -> int:
-    return bisect_right(begins, count) - 1
+def _stage_at(entry: Entry, count: int) -> int:
+    return bisect_right(entry.begins or (0,), count) - 1
 
 
 def _measured(measure: Measure, turns: Sequence[TurnRecord]) -> float:
@@ -311,14 +303,14 @@ def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int
     """
     table: list[tuple[str, ...]] = [HEADER]
     warnings, advice = list[str](), list[str]()
-    total = sum(entry.weight for entry in curriculum.entries)
+    total = sum(entry.file.weight for entry in curriculum.entries)
     for entry in curriculum.entries:
         if len(entry.stages) > 1:
-            for row, warning in _timetable(entry, batch_size * entry.weight / total, steps):
+            for row, warning in _timetable(entry, batch_size * entry.file.weight / total, steps):
                 table.append(row)
                 warnings += [warning] if warning else []
         game = entry.stages[0].game
-        if max_turns == 1 and entry.begins is None and entry.measure == "score" and not isinstance(game, Task):
+        if max_turns == 1 and entry.begins is None and entry.file.measure == "score" and not isinstance(game, Task):
             advice.append(f"{game.name} advances by the score of a single response: raise max_turns for whole episodes")
     if len(table) == 1:
         return []
@@ -331,8 +323,8 @@ def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int
 def _timetable(entry: Entry, per_step: float, steps: int) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the table row of each stage, and a warning or an empty string; `per_step` is its states in a batch."""
     by_success, game = entry.begins is None, entry.stages[0].game.name
-    scale = 1 if entry.by == "step" else per_step
-    begins = [n / scale for n in entry.begins or (0, entry.window)]
+    scale = 1 if entry.file.by == "step" else per_step
+    begins = [n / scale for n in entry.begins or (0, entry.file.window or 1)]
     for number, stage in enumerate(entry.stages):
         first = None if by_success and number else int(begins[number]) + 1
         row = (game, stage.name or "", "by success" if first is None else f"{first:,}")
