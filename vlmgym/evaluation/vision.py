@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from vlmgym.errors import InfrastructureError, UsageError
@@ -264,8 +265,8 @@ class _VisionCheck:
             for step in (
                 self._single,
                 self._parallel,
-                self._pair,
-                self._conversation,
+                partial(self._several, PAIR),
+                partial(self._several, (CONVERSATION, PAST)),
                 self._size,
                 self._grey,
             ):
@@ -342,27 +343,18 @@ class _VisionCheck:
             return [finding.wrong("mixed")]
         return [finding]
 
-    async def _pair(self) -> list[Finding]:
-        findings = [(await self._probe(probe))[0] for probe in PAIR]
-        self.is_reversed = [finding.fault for finding in findings] == ["last only", "first only"]
-        if self.is_reversed:
-            return [_reversed(finding) for finding in findings]
-        return [await self._confirmed(probe, finding) for probe, finding in zip(PAIR, findings)]
-
-    async def _conversation(self) -> list[Finding]:
-        probes = (CONVERSATION, PAST)
+    async def _several(self, probes: Sequence[Probe]) -> list[Finding]:
+        """Ask about one of several images."""
         findings = [(await self._probe(probe))[0] for probe in probes]
-        if self.is_reversed:
-            return [
-                finding if finding.verdict == "right" or finding.fault == "rejected" else _reversed(finding)
-                for finding in findings
-            ]
+        self.is_reversed |= [finding.fault for finding in findings] == ["last only", "first only"]
         return [await self._confirmed(probe, finding) for probe, finding in zip(probes, findings)]
 
     async def _confirmed(self, probe: Probe, finding: Finding) -> Finding:
         """Tell a fault that hides the asked image from a model that looks at another, by log-probabilities."""
         if finding.verdict == "right" or finding.fault == "rejected":
             return finding
+        if self.is_reversed:
+            return finding.wrong("reversed", "unless the model counts images from the end")
         depends = await self._depends_on_images(probe)
         if depends:
             return finding.unclear("log-probabilities depend on the image, but the answers are wrong")
@@ -454,7 +446,3 @@ class _VisionCheck:
 
         seeds = self._seeds(setups[0].game, probe.episodes // probe.repeats) * probe.repeats
         return [answer for answers in await run_all(map(play, range(probe.episodes), seeds)) for answer in answers]
-
-
-def _reversed(finding: Finding) -> Finding:
-    return finding.wrong("reversed", "unless the model counts images from the end")
