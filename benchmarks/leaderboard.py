@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from benchmarks.markdown import table, wrapped
 from vlmgym.benchmark.leaderboard import LeaderboardEntry
+from vlmgym.benchmark.suites import read_suite
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation.config import EvalConfig
 from vlmgym.evaluation.tables import format_estimate
@@ -56,8 +57,10 @@ def write(config: Config) -> None:
 
 def _play(policy: str, root: Path, config: Config) -> Path:
     """Play a policy and return the folder of its run."""
-    options = EvalConfig(policy=policy, output_dir=root / policy, videos=0, report=False, workers=config.workers)
-    run_evaluation((), options, suite=config.suite)
+    suite = read_suite(config.suite)
+    quick: dict[str, Any] = {"videos": 0, "report": False, "workers": config.workers, **suite.options}
+    options = EvalConfig(policy=policy, output_dir=root / policy, **quick)
+    run_evaluation(suite.make_games(), options, suite=config.suite)
     return root / policy
 
 

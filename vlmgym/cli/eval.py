@@ -94,12 +94,16 @@ def run_eval(args: Sequence[str], about: str) -> None:
         if config.suite == "all":
             games = game_ids()
         else:
-            suite = config.suite
+            suite, chosen = config.suite, read_suite(config.suite)
             fixed = dict.fromkeys([*defaults, *(field.name for field in dataclasses.fields(GameOptions)), "all_rows"])
             for name in fixed:
                 if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
                     option = "config" if name == "overrides" else name.replace("_", "-")
                     raise UsageError(f"--{option} is fixed by the suite: remove it")
+            games = chosen.make_games(config.observation)
+            if others := sorted(chosen.games.keys() - {game.id for game in games}):
+                words = f"left out because they have no text description: {', '.join(others)}"
+                make_console(stderr=True).print(words, soft_wrap=True)
     elif config.as_trained is not None:
         if games or config.curriculum is not None:
             raise UsageError("--as-trained names the games: leave out games and --curriculum")
@@ -242,23 +246,16 @@ def run_evaluation(
     Exits with code 1 if an episode ended with an error.
 
     Args:
-        games: Games, or their ids or names, or a curriculum; none if a suite names them.
+        games: Games, or their ids or names, or a curriculum.
         config: The options.
         options: Options of the policy.
         default_folder: Output folder if `config` names none; None: a new folder under `logs`.
         custom_policy: Default policy if `config.policy` is None.
-        suite: Name of the suite, if any. Without `games`, it sets the games and their settings.
+        suite: Name of the suite of the games and settings, if any.
     """
     played: Games
     if isinstance(games, Curriculum):
         played = games
-    elif suite is not None and not games:
-        chosen = read_suite(suite)
-        config, played = dataclasses.replace(config, **chosen.options), chosen.make_games(config.observation)
-        if others := sorted(chosen.games.keys() - {game.id for game in played}):
-            make_console(stderr=True).print(
-                f"left out because they have no text description: {', '.join(others)}", soft_wrap=True
-            )
     else:
         played = [config.make_game(game) if isinstance(game, str) else game for game in games]
     if config.all_rows:
