@@ -26,7 +26,7 @@ from vlmgym.errors import UsageError
 from vlmgym.runs.files import writing
 from vlmgym.runs.record import EpisodeRecord, TurnRecord, recorded_states
 from vlmgym.runs.store import StoredEpisode
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import CONTROLS, Message, chat_messages
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.drawing.encode import encode_png
@@ -82,8 +82,15 @@ def export_episode(stored: StoredEpisode, turns: TurnFilter, format_: str, folde
     game, prompts = record.game.game(), record.prompts
     if prompts.images != "true":
         raise UsageError(f"cannot export {stored.location}: the policy was shown {CONTROLS[prompts.images]}")
-    images, count = _Images(record, game, folder), len(game.image_shapes)
-    rows, before = Rows(), tuple[Message, ...]()
+    rows, before, count = Rows(), tuple[Message, ...](), len(game.image_shapes)
+    drawn: dict[str, list[str]] = {}
+
+    def images_of(state: Any) -> list[str]:
+        key = json.dumps(game.to_record(state))
+        if key not in drawn:
+            drawn[key] = [_store(image, folder) for image in prompts.drawn(game, state, record.seed)]
+        return drawn[key]
+
     with stored.named():
         states = recorded_states(game, record)
     for i, turn in enumerate(record.turns):
@@ -100,7 +107,7 @@ def export_episode(stored: StoredEpisode, turns: TurnFilter, format_: str, folde
         shown = prompts.shown_states(prompts.window(states[:i]), states[i])
         if prompts.goal_image:
             shown.insert(0, game.goal(states[i]))
-        names = [name for state in shown for name in images.of(state)]
+        names = [name for state in shown for name in images_of(state)]
         if turn.system is not None and before and messages[: len(before)] == before:
             rows.lines.pop()  # this row begins with the whole conversation of the previous row
         before = messages
@@ -135,29 +142,16 @@ def _facts(record: EpisodeRecord, turn: TurnRecord) -> dict[str, Any]:
     }
 
 
-class _Images:
-    """Image files named by their content, so that each image is stored once."""
-
-    def __init__(self, record: EpisodeRecord, game: Game[Any, Any], folder: Path) -> None:
-        self._record, self._game, self._folder = record, game, folder
-        self._names: dict[str, list[str]] = {}
-
-    def of(self, state: Any) -> list[str]:
-        """Return relative paths of the images of a state, drawing each state once per episode."""
-        text = json.dumps(self._game.to_record(state))
-        if text not in self._names:
-            images = self._record.prompts.drawn(self._game, state, self._record.seed)
-            self._names[text] = [self._write(encode_png(image)) for image in images]
-        return self._names[text]
-
-    def _write(self, png: bytes) -> str:
-        digest = sha256(png).hexdigest()[:32]
-        name = f"{IMAGES}/{digest[:2]}/{digest}.png"
-        path = self._folder / name
-        if not path.exists():
-            with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_suffix(f".{os.getpid()}")  # another process may be writing the same image
-                part.write_bytes(png)
-                part.replace(path)
-        return name
+def _store(image: ImageArray, folder: Path) -> str:
+    """Write an image to a file named by its content, unless there is one; return its path relative to the folder."""
+    png = encode_png(image)
+    digest = sha256(png).hexdigest()[:32]
+    name = f"{IMAGES}/{digest[:2]}/{digest}.png"
+    path = folder / name
+    if not path.exists():
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")  # another process may be writing the same image
+            part.write_bytes(png)
+            part.replace(path)
+    return name

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,8 +163,8 @@ class App:
             Route("/video", self.video),
             Route("/live", self.live),
             Route("/play", self.play),
-            Route("/play/new", self.new_episode, methods=["POST"]),
-            Route("/play/respond", self.respond, methods=["POST"]),
+            Route("/play/new", _with_body(self.new_episode), methods=["POST"]),
+            Route("/play/respond", _with_body(self.respond), methods=["POST"]),
         ]
         return Starlette(routes=routes, exception_handlers={VlmgymError: _explain})
 
@@ -228,11 +228,8 @@ class App:
         page = {"title": "vlmgym: play", "games": [{"id": game} for game in game_ids()], "live": {"version": 0}}
         return HTMLResponse(app("play", page))
 
-    async def new_episode(self, request: Request) -> Response:
+    def new_episode(self, body: Mapping[str, Any]) -> Response:
         """Start an episode of a game, at the levels and with the seed of the request."""
-        return await run_in_threadpool(self._new_episode, await _body(request))
-
-    def _new_episode(self, body: Mapping[str, Any]) -> Response:
         seed = body.get("seed")
         seed = int(np.random.default_rng().integers(SEEDS)) if seed is None else seed
         with self.drawing:
@@ -242,11 +239,8 @@ class App:
             self.players[name] = player
             return _json({"player": name, **_frame(player)})
 
-    async def respond(self, request: Request) -> Response:
+    def respond(self, body: Mapping[str, Any]) -> Response:
         """Play a key, a click or a text in an episode."""
-        return await run_in_threadpool(self._respond, await _body(request))
-
-    def _respond(self, body: Mapping[str, Any]) -> Response:
         player = self.players.get(str(body.get("player")))
         if player is None:
             raise UsageError("this episode is no longer open: start a new one")
@@ -282,14 +276,19 @@ def _frame(player: Player) -> dict[str, Any]:
     }
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
-    try:
-        body = await request.json()
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
-        raise UsageError("the body must be a JSON object")
-    return body
+def _with_body(handle: Callable[[Mapping[str, Any]], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of a handler that takes the body of a request, which blocks no other request."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await request.json()
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            raise UsageError("the body must be a JSON object")
+        return await run_in_threadpool(handle, body)
+
+    return endpoint
 
 
 def _json(data: Mapping[str, Any]) -> Response:

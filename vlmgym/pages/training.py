@@ -134,16 +134,13 @@ class TrainingFolder:
         """Running, finished or stopped."""
         if (self.folder / "result.json").exists():
             return "finished"
-        return "running" if self.locked or (not self.settings and self._age < RECENT) else "stopped"
+        is_recent = time.time() - self._modified < RECENT
+        return "running" if self.locked or (not self.settings and is_recent) else "stopped"
 
     @cached_property
     def _modified(self) -> float:
         path = next(path for path in (self.folder / CURVE, self.folder / SFT_CURVE) if path.exists())
         return path.stat().st_mtime
-
-    @property
-    def _age(self) -> float:
-        return time.time() - self._modified
 
     def row(self) -> dict[str, Any]:
         """Return the row of the list."""
