@@ -1,4 +1,6 @@
-"""`vlmgym verify RUN`: replay the responses of a run, which may be a zip from anyone, and check the scores."""
+"""`vlmgym verify RUN`: replay the responses of a saved run without its model, and check scores, states, metrics and
+summary.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmgym bench`: find the fastest number of workers and environments on this machine."""
+"""`vlmgym bench`: measure throughput for about half a minute and recommend a number of workers and environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`vlmgym bench-model`: measure latency and throughput of a model server with game images or a prompt."""
+"""`vlmgym bench-model`: measure a model server with game images or a prompt, without retries: first token, tokens and
+requests/s.
+"""
 
 from __future__ import annotations
 

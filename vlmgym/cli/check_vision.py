@@ -1,4 +1,6 @@
-"""`vlmgym check-vision`: find out whether the right images reach a model, at the right turn, in full."""
+"""`vlmgym check-vision`: ask a model for digits in images, to find out whether the right images reach it at the right
+turn.
+"""
 
 from __future__ import annotations
 

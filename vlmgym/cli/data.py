@@ -1,4 +1,4 @@
-"""The command `vlmgym data`: check the rows of a dataset, or download a large one."""
+"""`vlmgym data`: check the data of a task for bad rows, or download a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`vlmgym doctor`: report what is installed, and what each extra would add."""
+"""`vlmgym doctor`: print the versions that results depend on, the machine, and the extras with their missing
+packages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Evaluation from the command line: `vlmgym eval` and the scripts in `vlmgym/test`."""
+"""`vlmgym eval`: evaluate a policy: play episodes and write records, curves, videos and a report.
+
+Also runs the evaluation scripts in `vlmgym/test`.
+"""
 
 from __future__ import annotations
 

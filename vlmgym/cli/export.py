@@ -1,4 +1,4 @@
-"""`vlmgym export RUN`: convert the turns of a saved run to training data, or its results for the Hugging Face Hub."""
+"""`vlmgym export RUN`: export turns of a run as SFT data, or its results for the Hugging Face Hub or Inspect."""
 
 from __future__ import annotations
 

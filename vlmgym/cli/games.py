@@ -1,4 +1,7 @@
-"""Describe the config fields of games for `vlmgym games GAME`, the help of scripts and the pages in docs/games."""
+"""`vlmgym games`: list the installed games and published settings, or show the rules and config fields of some.
+
+Also describes config fields for the help of scripts and the pages in docs/games.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmgym new-game NAME`: write a package with a game, its tests, and instructions for whoever completes it."""
+"""`vlmgym new-game NAME`: write a package with an example game and its tests, to be turned into your own game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmgym play GAME`: play by keyboard, mouse or text and see the prompts a model would get."""
+"""`vlmgym play GAME`: play a game in a window and see the prompts a model would get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`vlmgym repeats RUN...`: what a policy scores when it plays every seed several times, each time as a run."""
+"""`vlmgym repeats RUN...`: summarise runs that repeat the same seeds: best and worst of k, pass@k, and variance due to
+sampling.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vlmgym rescore RUN`: apply other reward settings to a saved run."""
+"""`vlmgym rescore RUN`: apply other reward settings to a saved run without playing; scores stay the same."""
 
 from __future__ import annotations
 

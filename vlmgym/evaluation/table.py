@@ -1,4 +1,4 @@
-"""`vlmgym table RUN...`: the mean scores of several runs as one table for a paper, a README, or a program."""
+"""`vlmgym table RUN...`: print the mean scores of several runs as Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`vlmgym compare RUN_A RUN_B`: tables of a paired comparison, and a page with both runs."""
+"""`vlmgym compare RUN_A RUN_B`: compare two runs on the same seeds: paired differences with intervals, and a page with
+both.
+"""
 
 from __future__ import annotations
 

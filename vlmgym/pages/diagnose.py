@@ -1,4 +1,6 @@
-"""`vlmgym diagnose RUN`: where the turns of a saved run went wrong, as tables and a page with a flow picture."""
+"""`vlmgym diagnose RUN`: find out whether the wrong turns of a run are mistakes in seeing, in the rules, or in
+planning.
+"""
 
 from __future__ import annotations
 

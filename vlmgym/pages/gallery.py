@@ -1,4 +1,4 @@
-"""`vlmgym gallery`: every game at every level, with prompts, as a page without scripts."""
+"""`vlmgym gallery`: render every game at every level into one page, with prompts."""
 
 from __future__ import annotations
 

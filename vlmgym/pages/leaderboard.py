@@ -1,4 +1,4 @@
-"""`vlmgym leaderboard RUN ...`: rank runs of a suite on a page with a sortable table and a profile of each run."""
+"""`vlmgym leaderboard RUN...`: rank runs of a suite on one page, with profiles, after verifying their scores."""
 
 from __future__ import annotations
 

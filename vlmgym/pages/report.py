@@ -1,4 +1,4 @@
-"""`vlmgym report RUN`: the report of a run, `report.html`, with scores, curves and an episode viewer.
+"""`vlmgym report RUN`: write report.html of a saved run: scores, curves and an episode viewer.
 
 The page opens from disk, makes no network requests and needs no build step. It contains two kinds of data:
 

@@ -1,4 +1,4 @@
-"""`vlmgym view [FOLDER]`: a local web app over all runs in a folder, with lists, reports, comparisons, curves and play.
+"""`vlmgym view [FOLDER]`: open a local web app over all runs in a folder: live progress, comparisons and play.
 
 It listens on the loopback interface only. A request needs the token of the URL that the command prints, or the cookie
 that this URL sets, and the name of this machine as its host, so that no other user and no website reads runs or plays.

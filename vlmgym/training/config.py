@@ -1,4 +1,6 @@
-"""Settings of a training run: options, TOML files and presets. Field docstrings are the help.
+"""`vlmgym train`: train a Qwen-VL on games by GRPO, PPO, distillation or DAgger, on one machine.
+
+Settings of a training run: options, TOML files and presets. Field docstrings are the help.
 
 Fields marked `Fixed` are set in TOML files or by --settings, and have no option.
 """
