@@ -13,7 +13,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 from multiprocessing import reduction
 from multiprocessing.connection import wait
 from typing import Any
@@ -466,8 +466,7 @@ class WorkerGroup:
         self.closed = False
         sizes = [worker.part.stop - worker.part.start for worker in workers]
         self._worker_of = np.repeat(np.arange(len(workers)), sizes)
-        self._sent: list[list[tuple[int, Ids]]] = [[] for _ in workers]
-        self._count = count()
+        self._sent: list[tuple[int, Ids]] = []  # worker and environments of each call without a reply, in order
         self.all = np.arange(len(self._worker_of))
         self.in_flight = np.zeros(len(self._worker_of), bool)
 
@@ -494,7 +493,7 @@ class WorkerGroup:
         try:
             for number, sent, packed in calls:
                 self.workers[number].submit(packed, timeout)
-                self._sent[number].append((next(self._count), sent))
+                self._sent.append((number, sent))
                 self.in_flight[sent] = True
         except BaseException:
             self.close()
@@ -506,12 +505,11 @@ class WorkerGroup:
         If workers raised `UsageError`, raise the first one after all replies have arrived.
         """
         replies, errors = [], []
-        for number, sent in enumerate(self._sent):
-            while sent:
-                try:
-                    replies.append(self._take(number, timeout))
-                except UsageError as error:
-                    errors.append(error)
+        while self._sent:
+            try:
+                replies.append(self._take(self._sent[0][0], timeout))
+            except UsageError as error:
+                errors.append(error)
         if errors:
             raise errors[0]
         return replies
@@ -521,19 +519,16 @@ class WorkerGroup:
 
         If several are ready, take the one whose call was sent first.
         """
-        waiting = [number for number, sent in enumerate(self._sent) if sent]
-        waitables: dict[int, Any] = {number: self.workers[number].waitable() for number in waiting}
-        ready = [number for number in waiting if waitables[number] is None]
-        if not ready:
+        waiting: dict[int, Any] = {number: self.workers[number].waitable() for number, _ in self._sent}
+        ready: list[Any] = [None]
+        if None not in waiting.values():
             try:
-                readable = wait(list(waitables.values()), timeout)
+                ready = wait(waiting.values(), timeout)
             except BaseException:
                 self.close()
                 raise
-            ready = [number for number in waiting if waitables[number] in readable]
-        if not ready:
-            return self._take(waiting[0], 0.0)
-        return self._take(min(ready, key=lambda number: self._sent[number][0][0]), timeout)
+        number = next((number for number, waitable in waiting.items() if waitable in ready), None)
+        return self._take(self._sent[0][0], 0.0) if number is None else self._take(number, timeout)
 
     def close(self) -> None:
         """Stop all workers. Idempotent."""
@@ -572,7 +567,8 @@ class WorkerGroup:
         return self._pop_sent(number), reply
 
     def _pop_sent(self, number: int) -> Ids:
-        _, ids = self._sent[number].pop(0)
+        oldest = next(place for place, (worker, _) in enumerate(self._sent) if worker == number)
+        _, ids = self._sent.pop(oldest)
         self.in_flight[ids] = False
         return ids
 
