@@ -17,14 +17,6 @@ from vlmgym.runs.files import new_folder
 from vlmgym.sandbox.registry import load_games
 from vlmgym.terminal import make_console
 
-FILES = {
-    "game.py": "{name}.py",
-    "test_game.py": "test_{name}.py",
-    "pyproject.toml": "pyproject.toml",
-    "AGENTS.md": "AGENTS.md",
-}
-"""Name of each written file, by the name of its template."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class NewGameConfig:
@@ -47,9 +39,9 @@ def new_game(config: NewGameConfig) -> Path:
         raise UsageError(f"{name} is taken: choose another name")
     folder, words = Path(name), {"name": name, "type": name.capitalize()}
     with new_folder(folder) as part:
-        for template, path in FILES.items():
-            text = (files("vlmgym.cli") / "templates" / f"{template}.txt").read_text(encoding="utf-8")
-            (part / path.format(name=name)).write_text(Template(text).substitute(words), encoding="utf-8")
+        for template in (files("vlmgym.cli") / "templates").iterdir():
+            path = part / template.name.removesuffix(".txt").replace("game.py", f"{name}.py")
+            path.write_text(Template(template.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
     console = make_console()
     console.print(f"wrote {folder}: complete {name}.py as AGENTS.md says, then", soft_wrap=True)
     console.print(f"    cd {folder} && python -m pip install -e . pytest && python -m pytest", soft_wrap=True)
