@@ -54,7 +54,7 @@ from vlmgym.runs.store import StoredEpisode, StoredRun, drop_torn_line, game_nam
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.registry import make_games
 from vlmgym.terminal import make_console
-from vlmgym.workers.pool import Backend, ProcessPool, check_num_workers, num_workers_for, open_pool
+from vlmgym.workers.pool import Backend, ProcessPool, RayPool, check_num_workers, num_workers_for
 from vlmgym.workers.process import WorkerPool
 
 
@@ -111,9 +111,12 @@ def evaluate(
 
 def _players(backend: Backend, workers: int | None, policy: Policy, games: Games, settings: RunSettings) -> WorkerPool:
     """Open the pool that plays the episodes; by default without worker processes where they do not pay."""
-    if workers is None and backend == "process" and not needs_workers(policy, games, settings):
+    episodes = total_episodes(games, settings)
+    if backend == "ray":
+        return RayPool(workers, episodes)
+    if workers is None and not needs_workers(policy, games, settings):
         workers = 0
-    return open_pool(backend, total_episodes(games, settings), workers)
+    return ProcessPool(num_workers_for(episodes, workers))
 
 
 @dataclass

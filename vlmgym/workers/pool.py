@@ -73,22 +73,6 @@ def num_workers_for(num_tasks: int, num_workers: int | None) -> int:
     return min(default if num_workers is None else num_workers, num_tasks)
 
 
-def open_pool(backend: Backend, num_tasks: int, num_workers: int | None) -> WorkerPool:
-    """Create a pool.
-
-    Args:
-        backend: This machine or a Ray cluster.
-        num_tasks: Number of tasks, which bounds the number of workers.
-        num_workers: Number of workers. Default: one per core.
-
-    Raises:
-        UsageError: See `ProcessPool` and `RayPool`.
-    """
-    if backend == "ray":
-        return RayPool(num_workers, num_tasks)
-    return ProcessPool(num_workers_for(num_tasks, num_workers))
-
-
 class ProcessPool(WorkerPool):
     """Calls functions in worker processes, or in this process if there are none. Serves one event loop at a time.
 
