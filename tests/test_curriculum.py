@@ -432,7 +432,7 @@ def test_command_plays_and_resumes_a_curriculum(
 
 
 REFUSED: dict[tuple[str, ...], str] = {
-    ("--games", "swap"): "--curriculum already names the games",
+    ("--games", "swap"): "--curriculum names the games: leave out games",
     ("--perception", "2"): "sets the difficulty of its games",
     ("--config", "rows=5"): "rows cannot be set for a curriculum",
     ("--config", "data=x.csv"): "no game of this curriculum takes data",

@@ -90,31 +90,28 @@ def run_eval(args: Sequence[str], about: str) -> None:
         EvalCommand(**defaults), policy_type(**policy_defaults), args, "vlmgym eval", about
     )
     games: Games | Sequence[str] = (*config.game, *chain.from_iterable(config.games))
+    sources = {"--suite": config.suite, "--as-trained": config.as_trained, "--curriculum": config.curriculum}
+    given = [name for name, value in {**sources, "games": games or None}.items() if value is not None]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} names the games: leave out {' and '.join(given[1:])}")
     suite = None
-    if config.suite is not None:
-        if games or config.curriculum is not None or config.as_trained is not None:
-            raise UsageError("--suite names the games: leave out games, --curriculum and --as-trained")
-        if config.suite == "all":
-            games = game_ids()
-        else:
-            suite, chosen = config.suite, read_suite(config.suite)
-            fixed = dict.fromkeys([*defaults, *(field.name for field in dataclasses.fields(GameOptions)), "all_rows"])
-            for name in fixed:
-                if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
-                    option = "config" if name == "overrides" else name.replace("_", "-")
-                    raise UsageError(f"--{option} is fixed by the suite: remove it")
-            games = chosen.make_games(config.observation)
-            if others := sorted(chosen.games.keys() - {game.id for game in games}):
-                words = f"left out because they have no text description: {', '.join(others)}"
-                make_console(stderr=True).print(words, soft_wrap=True)
+    if config.suite == "all":
+        games = game_ids()
+    elif config.suite is not None:
+        suite, chosen = config.suite, read_suite(config.suite)
+        fixed = dict.fromkeys([*defaults, *(field.name for field in dataclasses.fields(GameOptions)), "all_rows"])
+        for name in fixed:
+            if getattr(config, name) != defaults.get(name, getattr(EvalConfig, name)):
+                option = "config" if name == "overrides" else name.replace("_", "-")
+                raise UsageError(f"--{option} is fixed by the suite: remove it")
+        games = chosen.make_games(config.observation)
+        if others := sorted(chosen.games.keys() - {game.id for game in games}):
+            words = f"left out because they have no text description: {', '.join(others)}"
+            make_console(stderr=True).print(words, soft_wrap=True)
     elif config.as_trained is not None:
-        if games or config.curriculum is not None:
-            raise UsageError("--as-trained names the games: leave out games and --curriculum")
         trained = TrainedRecord.read(config.as_trained)
         games, config = trained_games(trained, config), dataclasses.replace(config, reward=trained.reward)
     elif config.curriculum is not None:
-        if games:
-            raise UsageError("--curriculum already names the games: give either games or --curriculum")
         games = Curriculum.read(config.curriculum, config.data_settings())
     elif not games:
         raise UsageError(f"name a game: vlmgym eval {'|'.join(game.name for game in load_games()[0].values())}")
