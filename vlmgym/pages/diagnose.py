@@ -46,19 +46,16 @@ class DiagnoseConfig(SavedRunOptions):
 def diagnose(config: DiagnoseConfig) -> Diagnosis:
     """Diagnose a run, print two tables per game, and write `diagnose.json` and `diagnose.html` into its folder."""
     run, console = open_run(config.run, config.data), make_console()
-    turns: dict[str, list[list[TurnDiagnosis]]] = {game: [] for game in run.config.game_ids}
-    games = iter([episode.game for episode in run.episodes])
-
-    def take(episode: list[TurnDiagnosis]) -> None:
-        turns.setdefault(next(games), []).append(episode)
-
+    diagnosed = list[list[TurnDiagnosis]]()
     with run.folder.reserved():
         calls = [(episode,) for episode in run.episodes]
         with config.pool(len(calls)) as workers:
-            call_in_order(workers, diagnose_episode, calls, take, label="Diagnosing")
-        diagnosis = Diagnosis(
-            run=run.config, games={game: diagnose_game(episodes) for game, episodes in turns.items() if any(episodes)}
-        )
+            call_in_order(workers, diagnose_episode, calls, diagnosed.append, label="Diagnosing")
+        turns: dict[str, list[list[TurnDiagnosis]]] = {game: [] for game in run.config.game_ids}
+        for stored, episode in zip(run.episodes, diagnosed):
+            turns.setdefault(stored.game, []).append(episode)
+        games = {game: diagnose_game(episodes) for game, episodes in turns.items() if any(episodes)}
+        diagnosis = Diagnosis(run=run.config, games=games)
         if not diagnosis.games:
             raise UsageError(f"{run.folder.folder} has no turns to diagnose")
         replace_file(run.folder.diagnosis, json_bytes(diagnosis))
