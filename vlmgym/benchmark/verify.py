@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from vlmgym.benchmark.suites import behaviour_hash, read_suite, suite_summary, summarise
 from vlmgym.errors import EpisodeEnded, GameError, UsageError, VlmgymError, short_repr
@@ -63,8 +63,9 @@ def verify(config: VerifyConfig) -> None:
         raise VlmgymError(f"not verified: {'; '.join(filter(None, reasons))}")
     suite = suite_summary(run.config, result.games)
     score = "" if suite is None or suite.score is None else f"{run.config.suite}: {format_estimate(suite.score)}. "
+    episodes, turns = (sum(counts) for counts in zip(*((game.episodes, game.turns) for game in result.games.values())))
     console.print(
-        f"{score}Scoring verified: {result.episodes:,} episodes ({result.turns:,} turns) of "
+        f"{score}Scoring verified: {episodes:,} episodes ({turns:,} turns) of "
         f"{', '.join(run.config.game_ids)} replayed with identical outcomes, rewards, states, metrics and summary. Not "
         "verified: who wrote the responses, whether there were other attempts, and latency, tokens and cost.",
         soft_wrap=True,
@@ -76,30 +77,12 @@ class Verification:
     """Result of a verification.
 
     Attributes:
-        episodes: Number of episodes replayed.
-        turns: Number of turns replayed.
         problems: Differences between the record and the replay, one sentence each.
         games: Summary of the recorded episodes of each game, by id; empty if faults in `run.json` prevented the replay.
     """
 
-    episodes: int = 0
-    turns: int = 0
     problems: list[str] = field(default_factory=list)
     games: dict[str, Summary] = field(default_factory=dict)
-
-
-class Replay(NamedTuple):
-    """Result of replaying an episode.
-
-    Attributes:
-        turns: Number of turns.
-        problems: Differences from the record.
-        totals: Totals of the record; None if it cannot be read.
-    """
-
-    turns: int
-    problems: Sequence[str]
-    totals: GameTally | None
 
 
 def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
@@ -113,12 +96,12 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
         return result
     result.problems += [*_episode_problems(run), *_curriculum_problems(run)]
 
-    def take(replayed: Replay) -> None:
-        result.episodes += 1
-        result.turns += replayed.turns
-        result.problems += replayed.problems
-        if replayed.totals is not None:
-            tally[run.episodes[result.episodes - 1].game].add_totals(replayed.totals)
+    games = iter([episode.game for episode in run.episodes])
+
+    def take(replayed: tuple[list[str], GameTally]) -> None:
+        problems, totals = replayed
+        result.problems += problems
+        tally[next(games)].add_totals(totals)
 
     calls = [(episode, run.config) for episode in run.episodes]
     with ProcessPool(num_workers_for(len(calls), num_workers)) as workers:
@@ -135,18 +118,16 @@ def verify_run(run: StoredRun, num_workers: int | None = None) -> Verification:
     return result
 
 
-def replay_episode(stored: StoredEpisode, run: RunRecord) -> Replay:
-    """Replay an episode, and compare it with its record."""
-    totals = None
+def replay_episode(stored: StoredEpisode, run: RunRecord) -> tuple[list[str], GameTally]:
+    """Replay an episode; return the differences from its record, and the totals of the record, if it can be read."""
+    totals = GameTally()
     try:
         episode = stored.read()
-        totals = GameTally()
         totals.add(episode)
-        differences = _differences(episode, run)
+        return [f"{stored.location}: {difference}" for difference in _differences(episode, run)], totals
     except (UsageError, GameError) as error:
         text = str(error)
-        return Replay(0, [text if stored.location in text else f"{stored.location}: {text}"], totals)
-    return Replay(len(episode.turns), [f"{stored.location}: {difference}" for difference in differences], totals)
+        return [text if stored.location in text else f"{stored.location}: {text}"], totals
 
 
 def _differences(episode: EpisodeRecord, run: RunRecord) -> list[str]:
