@@ -73,7 +73,6 @@ class TurnDiagnosis(NamedTuple):
         returned: Whether the turn before led back to an earlier state; None if it did not change the state.
         rule: The broken rule, which is the feedback without cells, numbers and directions; empty if legal.
         rule_shown: Whether the prompt of the turn had the game's rules.
-        cause: Why the turn went wrong.
     """
 
     seed: int
@@ -86,7 +85,21 @@ class TurnDiagnosis(NamedTuple):
     returned: bool | None
     rule: str
     rule_shown: bool
-    cause: Cause
+
+    @property
+    def cause(self) -> Cause:
+        """First stage that explains a wrong turn."""
+        if self.true is not None and self.true >= Worth.LEGAL:
+            return "none"
+        if self.repeated:
+            return "repeat"
+        if self.true is None:
+            return "unparsable"
+        if self.stated is None:
+            return "unclear" if self.seen is None else "unjudged"
+        if self.stated > self.true:
+            return "see"
+        return "know" if self.stated is Worth.ILLEGAL else "plan"
 
     @property
     def path(self) -> tuple[str, str, str, str]:
@@ -275,23 +288,7 @@ def _diagnosed(episode: EpisodeRecord, game: Game[Any, Any]) -> Iterator[TurnDia
             returned,
             _rule(game, state, turn.feedback) if true is Worth.ILLEGAL else "",
             _rules(game, state) in f"{turn.system}\n{turn.prompt}",
-            _cause(seen, stated, true, repeated),
         )
-
-
-def _cause(seen: bool | None, stated: Worth | None, true: Worth | None, repeated: bool) -> Cause:
-    """Return the first stage that explains a wrong turn."""
-    if true is not None and true >= Worth.LEGAL:
-        return "none"
-    if repeated:
-        return "repeat"
-    if true is None:
-        return "unparsable"
-    if stated is None:
-        return "unclear" if seen is None else "unjudged"
-    if stated > true:
-        return "see"
-    return "know" if stated is Worth.ILLEGAL else "plan"
 
 
 def _seen(turn: TurnRecord) -> bool | None:
