@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +329,7 @@ def _timetable(entry: Entry, per_step: float, steps: int) -> Iterator[tuple[tupl
         row = (game, stage.name or "", "by success" if first is None else f"{first:,}")
         warning, lasts = "", ("to the end", "to the end")
         if number + 1 < len(entry.stages):
-            length = ceil(begins[1]) if by_success else begins[number + 1] - begins[number]
+            length = math.ceil(begins[1]) if by_success else begins[number + 1] - begins[number]
             least = "at least " if by_success else ""
             lasts = (f"{least}{round(length, 1):,.10g}", f"{least}{round(length * per_step, 1):,.10g}")
             if length < 1:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
@@ -71,11 +70,9 @@ class LineLog:
                 raise
         self.written += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._file, writing(self.path):
-            if error is None:
+            if kind is None:
                 os.fsync(self._file.fileno())
 
 
