@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
@@ -27,9 +26,8 @@ CURTAINS: Mapping[str, Colour | None] = {
     "yellow": (240, 196, 40),
 }
 THINGS = ("empty", "cat", "plant", "lamp")
-KINDS = tuple(product(CURTAINS, THINGS))
-"""Curtains and thing of a window, for each character of `CODES`."""
-CODES = "0123456789abcdef"
+WINDOWS = dict(zip("0123456789abcdef", product(CURTAINS, THINGS)))
+"""Curtains and thing of a window, by its code."""
 WALL: Colour = (190, 108, 84)
 MORTAR: Colour = (168, 92, 72)
 PANE: Colour = (188, 218, 236)
@@ -63,7 +61,7 @@ class DifferencesConfig(BoardConfig):
 
 @dataclass(frozen=True, slots=True)
 class DifferencesState:
-    """Windows in both images, a character of `CODES` each, and the windows named so far."""
+    """Windows in both images, a code of `WINDOWS` each, and the windows named so far."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -109,14 +107,13 @@ class Differences(BoardGame[DifferencesState, Cell]):
 
     def deal(self, rng: np.random.Generator) -> DifferencesState:
         c = self.config
-        first = tuple("".join(CODES[i] for i in row) for row in rng.integers(len(CODES), size=(c.rows, c.columns)))
+        codes = [*WINDOWS]
+        first = tuple("".join(codes[i] for i in row) for row in rng.integers(len(codes), size=(c.rows, c.columns)))
         second = first
         for index in rng.permutation(c.cell_count)[: c.differences].tolist():
             row, column = self.all_cells[index]
-            kind = KINDS[CODES.index(first[row][column])]
-            others = [
-                code for code, (curtains, thing) in zip(CODES, KINDS) if (curtains == kind[0]) != (thing == kind[1])
-            ]
+            old = WINDOWS[first[row][column]]
+            others = [code for code, new in WINDOWS.items() if (new[0] == old[0]) != (new[1] == old[1])]
             second = with_cell(second, (row, column), pick(rng, others))
         return DifferencesState(first, second)
 
@@ -155,32 +152,30 @@ class Differences(BoardGame[DifferencesState, Cell]):
     # Images and text -----------------------------------------------------------------------------------------------
 
     def cells(self, state: DifferencesState) -> Grid:
-        return self._cells(state, state.first)
+        return self._grids_of(state)[0]
 
-    def _cells(self, state: DifferencesState, board: tuple[str, ...]) -> Grid:
-        frames = dict.fromkeys(state.named, "wrong")
-        frames |= {cell: "found" for cell in self._differing(state) if cell in frames}
+    def _grids_of(self, state: DifferencesState) -> list[Grid]:
+        """Contents of the cells of both images: curtains and thing of a window, and its frame."""
+        differing = self._differing(state)
+        frames = {cell: "found" if cell in differing else "wrong" for cell in state.named}
         return [
-            [(KINDS[CODES.index(code)], frames.get((row, column), "")) for column, code in enumerate(line)]
-            for row, line in enumerate(board)
+            self.in_rows(tuple((WINDOWS[board[r][c]], frames.get((r, c), "")) for r, c in self.all_cells))
+            for board in (state.first, state.second)
         ]
 
-    def draw(self, state: DifferencesState) -> list[NDArray[np.uint8]]:  # type: ignore[override]
-        boards = (state.first, state.second)
-        return [self.painter.paint(self._cells(state, board), state.variation_seed) for board in boards]
+    def draw(self, state: DifferencesState) -> list[ImageArray]:  # type: ignore[override]
+        return [self.painter.paint(grid, state.variation_seed) for grid in self._grids_of(state)]
 
     def draw_into(
         self, state: DifferencesState, out: Sequence[ImageArray], shown: DifferencesState | None = None
     ) -> None:
-        if shown is not None and shown.variation_seed != state.variation_seed:
-            shown = None
-        for image, name in zip(out, ("first", "second")):
-            before = None if shown is None else self._cells(shown, getattr(shown, name))
-            self.painter.paint(self._cells(state, getattr(state, name)), state.variation_seed, image, before)
+        same_seed = shown is not None and shown.variation_seed == state.variation_seed
+        before = self._grids_of(shown) if shown is not None and same_seed else (None, None)
+        for image, grid, grid_before in zip(out, self._grids_of(state), before):
+            self.painter.paint(grid, state.variation_seed, image, grid_before)
 
     def describe(self, state: DifferencesState) -> str:
-        rows = (*self._cells(state, state.first), *self._cells(state, state.second))
-        return "\n".join(", ".join(map(self.cell_words, row)) for row in rows)
+        return "\n".join(", ".join(map(self.cell_words, row)) for grid in self._grids_of(state) for row in grid)
 
     def cell_words(self, cell: Any) -> str:
         return " ".join(cell[0])
@@ -190,7 +185,7 @@ class Differences(BoardGame[DifferencesState, Cell]):
 
     def explain(self, state: DifferencesState, action: Cell) -> str:
         row, column = action
-        first, second = (" ".join(KINDS[CODES.index(board[row][column])]) for board in (state.first, state.second))
+        first, second = (" ".join(WINDOWS[board[row][column]]) for board in (state.first, state.second))
         return f"The window {self.where(action)} shows {first} in the first image and {second} in the second."
 
     def paint_cell(self, canvas: Canvas, cell: tuple[tuple[str, str], str], angle: float) -> None:
