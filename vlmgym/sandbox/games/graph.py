@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -317,25 +318,26 @@ def _keep_shortest(weights: Mapping[Edge, int], path: Sequence[int]) -> list[Edg
 
 def shortest(weights: Mapping[Edge, int], start: int, end: int) -> tuple[int, ...] | None:
     """Return the only shortest path from `start` to `end`; None if there are several or none."""
-    near: dict[int, list[tuple[int, int]]] = {}
+    near: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for (a, b), weight in weights.items():
-        near.setdefault(a, []).append((b, weight))
-        near.setdefault(b, []).append((a, weight))
-    known: dict[int, tuple[int, tuple[int, ...] | None]] = {}
-    queue: list[tuple[int, int, tuple[int, ...]]] = [(0, start, (start,))]
+        near[a].append((b, weight))
+        near[b].append((a, weight))
+    lengths: dict[int, int] = {}
+    queue = [(0, start)]
     while queue:
-        length, node, path = heapq.heappop(queue)
-        if node in known:
-            if known[node][0] == length:
-                known[node] = length, None
-            continue
-        known[node] = length, path
-        for other, weight in near.get(node, ()):
-            heapq.heappush(queue, (length + weight, other, (*path, other)))
-    if end not in known:
-        return None
-    path_there = known[end][1]
-    return None if path_there is None or any(known[node][1] is None for node in path_there) else path_there
+        length, node = heapq.heappop(queue)
+        if node not in lengths:
+            lengths[node] = length
+            for other, weight in near[node]:
+                heapq.heappush(queue, (length + weight, other))
+    path = [end]
+    while path[-1] != start:
+        node = path[-1]
+        before = [other for other, weight in near[node] if lengths.get(other, math.inf) + weight == lengths.get(node)]
+        if len(before) != 1:
+            return None
+        path += before
+    return tuple(path[::-1])
 
 
 def _colour(rng: np.random.Generator, edges: Sequence[Edge], pair: Edge, nodes: int) -> tuple[int, ...] | None:

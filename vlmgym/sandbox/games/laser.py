@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -203,10 +202,7 @@ class Laser(BoardGame[LaserState, Cell]):
                 beam[cell] = beam.get(cell, 0) | sides | 1 << (direction ^ 2)
             ((row, column),) = find_cells(state.board, LASERS)
             beam[row, column] = 1 << LASERS.index(state.board[row][column])
-        return [
-            tuple((symbol, beam.get((row, column), 0)) for column, symbol in enumerate(line))
-            for row, line in enumerate(state.board)
-        ]
+        return self.in_rows(tuple([(state.board[r][c], beam.get((r, c), 0)) for r, c in self.all_cells]))
 
     def paint_cell(self, canvas: Canvas, cell: tuple[str, int], angle: float) -> None:
         symbol, beam = cell
@@ -299,19 +295,16 @@ def trace(board: Board) -> list[tuple[Cell, int]]:
 
     A beam can be followed backwards, so it never runs in a circle.
     """
-    ((row, column),) = find_cells(board, LASERS)
-    return list(_beam(board, (row, column), LASERS.index(board[row][column])))
-
-
-def _beam(board: Board, cell: Cell, direction: int) -> Iterator[tuple[Cell, int]]:
-    out: int | None = direction
-    while out is not None:
+    (cell,) = find_cells(board, LASERS)
+    direction: int | None = LASERS.index(board[cell[0]][cell[1]])
+    beam: list[tuple[Cell, int]] = []
+    while direction is not None:
         cell = neighbour(cell, direction)
         if not (0 <= cell[0] < len(board) and 0 <= cell[1] < len(board[0])):
-            return
-        yield cell, direction
-        out = reflected(board[cell[0]][cell[1]], direction)
-        direction = direction if out is None else out
+            break
+        beam.append((cell, direction))
+        direction = reflected(board[cell[0]][cell[1]], direction)
+    return beam
 
 
 @lru_cache(maxsize=4096)

@@ -398,40 +398,12 @@ def best_moves(rules: LineRules, player: int, opponent: int, depth: int) -> Best
     moves = rules.moves(player | opponent)
     if winning := tuple(move for move in moves if rules.completes(player, move)):
         return BestMoves(winning, WIN + depth, 1)
-    score = sum(weight * (bool(player & square) - bool(opponent & square)) for square, weight in rules.weights.items())
-    search, best = _Search(rules), -2 * WIN
-    chosen: list[int] = []
-    for move in moves:
-        after = -score - rules.weights[move]
-        value = -search.value(opponent, player | move, depth - 1, -2 * WIN, 1 - best, after)
-        if value > best:
-            best, chosen = value, []
-        if value == best:
-            chosen.append(move)
-    return BestMoves(tuple(chosen), best, search.nodes)
+    nodes = 0
 
-
-def search(rules: LineRules, player: int, opponent: int, nodes: int) -> BestMoves:
-    """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
-    searched, left = 0, len(rules.weights) - (player | opponent).bit_count()
-    for depth in range(1, left + 1):
-        best = best_moves(rules, player, opponent, depth)
-        searched += best.nodes
-        if abs(best.value) >= WIN or searched * DEEPER > nodes:
-            break
-    return best._replace(nodes=searched)
-
-
-class _Search:
-    """Negamax search with alpha-beta pruning."""
-
-    def __init__(self, rules: LineRules) -> None:
-        self.rules, self.nodes = rules, 0
-
-    def value(self, player: int, opponent: int, depth: int, alpha: int, beta: int, score: int) -> int:
-        """Return the value for the player to move; `score` is the value if the search ends here, undecided."""
-        self.nodes += 1
-        rules = self.rules
+    def value_of(player: int, opponent: int, depth: int, alpha: int, beta: int, score: int) -> int:
+        """Search by negamax with alpha-beta pruning; `score` is the value if the search ends here, undecided."""
+        nonlocal nodes
+        nodes += 1
         moves = rules.moves(player | opponent)
         for move in moves:
             if rules.completes(player, move):
@@ -443,7 +415,30 @@ class _Search:
         best = -2 * WIN
         for move in moves:
             after = -score - rules.weights[move]
-            best = max(best, -self.value(opponent, player | move, depth - 1, -beta, -max(alpha, best), after))
+            best = max(best, -value_of(opponent, player | move, depth - 1, -beta, -max(alpha, best), after))
             if best >= beta:
                 break
         return best
+
+    score = sum(weight * (bool(player & square) - bool(opponent & square)) for square, weight in rules.weights.items())
+    best = -2 * WIN
+    chosen: list[int] = []
+    for move in moves:
+        after = -score - rules.weights[move]
+        value = -value_of(opponent, player | move, depth - 1, -2 * WIN, 1 - best, after)
+        if value > best:
+            best, chosen = value, []
+        if value == best:
+            chosen.append(move)
+    return BestMoves(tuple(chosen), best, nodes)
+
+
+def search(rules: LineRules, player: int, opponent: int, nodes: int) -> BestMoves:
+    """Search ever deeper until the result is certain or the next search would likely exceed `nodes` in total."""
+    searched, left = 0, len(rules.weights) - (player | opponent).bit_count()
+    for depth in range(1, left + 1):
+        best = best_moves(rules, player, opponent, depth)
+        searched += best.nodes
+        if abs(best.value) >= WIN or searched * DEEPER > nodes:
+            break
+    return best._replace(nodes=searched)

@@ -165,10 +165,7 @@ class Wordsearch(BoardGame[WordsearchState, Pair]):
 
     def cells(self, state: WordsearchState) -> Grid:
         marks = {cell: index for index in state.found for cell in _cells(state.words[index][1])}
-        return [
-            [(letter, marks.get((row, column), -1)) for column, letter in enumerate(line)]
-            for row, line in enumerate(state.board)
-        ]
+        return self.in_rows(tuple([(state.board[r][c], marks.get((r, c), -1)) for r, c in self.all_cells]))
 
     def paint_cell(self, canvas: Canvas, cell: tuple[str, int], angle: float) -> None:
         side, (letter, mark) = canvas.width, cell
