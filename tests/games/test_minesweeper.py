@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmgym import make_game
+from vlmgym.sandbox.core.board_game import cells_of
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.games.minesweeper import MinesweeperState, cells_of, deduce, neighbours
+from vlmgym.sandbox.games.minesweeper import MinesweeperState, deduce, neighbours
 
 ROWS, COLUMNS, CELLS = 4, 4, 16
 NEAR = neighbours(ROWS, COLUMNS)

@@ -289,3 +289,13 @@ def with_cell(board: tuple[LineT, ...], cell: Cell, content: LineT) -> tuple[Lin
     row, column = cell
     line = board[row]
     return board[:row] + (line[:column] + content + line[column + 1 :],) + board[row + 1 :]
+
+
+def cells_of(cells: int) -> list[int]:
+    """List the cells of a set, given as a bit mask; cells are indices, counted row by row."""
+    members = []
+    while cells:
+        lowest = cells & -cells
+        members.append(lowest.bit_length() - 1)
+        cells ^= lowest
+    return members

@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from vlmgym.errors import StateError
 from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.answers.choice import neighbours
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, cells_of
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import Grid
@@ -114,8 +114,8 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def best_action(self, state: LightsOutState) -> Cell | None:
         """First lamp, in reading order, of a shortest solution."""
-        presses = self._presses(state.lit)
-        return self.cell_at((presses & -presses).bit_length() - 1) if presses else None
+        presses = cells_of(self._presses(state.lit))
+        return self.cell_at(presses[0]) if presses else None
 
     def metrics(self, state: LightsOutState, infos: Infos) -> Metrics:
         return {"solved": float(not state.lit), "presses needed": float(self._presses(state.lit).bit_count())}
@@ -134,8 +134,7 @@ class LightsOut(BoardGame[LightsOutState, Cell]):
 
     def explain(self, state: LightsOutState, action: Cell) -> str:
         """State a shortest solution."""
-        presses = self._presses(state.lit)
-        cells = [self.where(self.cell_at(cell)) for cell in range(presses.bit_length()) if presses >> cell & 1]
+        cells = [self.where(self.cell_at(cell)) for cell in cells_of(self._presses(state.lit))]
         return f"Pressing {', '.join(cells)} switches off all lamps. I press {self.where(action)}."
 
     def check_reasoning(self, state: LightsOutState, text: str) -> list[bool]:

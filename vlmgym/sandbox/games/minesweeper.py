@@ -12,7 +12,7 @@ import numpy as np
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Cell, Cells
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, cells_of, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.drawing.canvas import Canvas, Colour
@@ -422,13 +422,3 @@ def deal(rows: int, columns: int, mine_count: int, compared: int, seed: int) -> 
         return (mines, opened) if not compared or solvable(near, mines, opened, compared > 1) else None
 
     return retry(attempt, MAX_DEALS * 100 // max(100, len(near)), f"{rows} x {columns} board with {mine_count} mines")
-
-
-def cells_of(cells: int) -> list[int]:
-    """List the cells of a set."""
-    members = []
-    while cells:
-        lowest = cells & -cells
-        members.append(lowest.bit_length() - 1)
-        cells ^= lowest
-    return members

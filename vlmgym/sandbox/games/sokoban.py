@@ -10,9 +10,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from vlmgym.errors import IllegalAction, StateError
-from vlmgym.sandbox.answers.cells import Cell
-from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, Directions, neighbour
-from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
+from vlmgym.sandbox.answers.cells import CELL, Cell
+from vlmgym.sandbox.answers.choice import DIRECTIONS, STEPS, WAY, Directions, neighbour
+from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, cells_of, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import NO_CHANCE, Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Plan, Planner, distances, shortest_path
@@ -44,12 +44,11 @@ Actions: {actions}.
 {form}"""
 
 
-_CELL = r"\(\d{1,4}, \d{1,4}\)"
-_CELLS = rf"{_CELL}(?: {_CELL})*"
+_CELLS = rf"{CELL}(?: {CELL})*"
 _STATEMENT = re.compile(
     rf"\b(?:(?P<what>player is|boxes|targets) at {_CELLS}|Pushes that solve the room:"
-    rf"|I move (?P<move>up|right|down|left) to {_CELLS}, which pushes (?:no box|the box to {_CELLS})"
-    rf"|(?:box {_CELLS} )?(?P<push>up|right|down|left) to {_CELLS})"
+    rf"|I move (?P<move>{WAY}) to {_CELLS}, which pushes (?:no box|the box to {_CELLS})"
+    rf"|(?:box {_CELLS} )?(?P<push>{WAY}) to {_CELLS})"
 )
 """Statements of `Sokoban.explain`, and the head of its list of pushes."""
 
@@ -368,7 +367,7 @@ def reachable(player: int, free: int, columns: int) -> int:
 def make_room(rows: int, columns: int, boxes: int, rng: np.random.Generator) -> Room | None:
     """Make a random room with no box on a target; None if it has too little floor, or if boxes cannot be pulled."""
     floor = _floor(rows, columns, rng)
-    cells = [cell for cell in _cells(floor) if any(_free(floor, cell, move) for move in steps(columns))]
+    cells = [cell for cell in cells_of(floor) if any(_free(floor, cell, move) for move in steps(columns))]
     if len(cells) <= boxes:
         return None
     chosen = [cells[i] for i in rng.permutation(len(cells))[: boxes + 1].tolist()]
@@ -396,7 +395,7 @@ def _pulled(floor: int, targets: int, player: int, columns: int, count: int, rng
     boxes, room = targets, None
     drawn = rng.integers(0, (count, 4, REACH), (PULLS * count, 3)).tolist()
     for index, direction, reach in drawn:
-        cells = _cells(boxes)
+        cells = cells_of(boxes)
         box, move = cells[index], moves[direction]
         free = floor & ~boxes
         if not _free(free, box, move):
@@ -422,13 +421,9 @@ def _free(floor: int, cell: int, move: int) -> bool:
 
 def _distance(boxes: int, targets: int, columns: int) -> int:
     """Sum of the Manhattan distances from boxes to their nearest targets."""
-    goals = [divmod(cell, columns) for cell in _cells(targets)]
-    places = (divmod(cell, columns) for cell in _cells(boxes))
+    goals = [divmod(cell, columns) for cell in cells_of(targets)]
+    places = (divmod(cell, columns) for cell in cells_of(boxes))
     return sum(min(abs(row - r) + abs(column - c) for r, c in goals) for row, column in places)
-
-
-def _cells(mask: int) -> list[int]:
-    return [cell for cell in range(mask.bit_length()) if mask >> cell & 1]
 
 
 # Drawing --------------------------------------------------------------------------------------------------------------
@@ -496,4 +491,4 @@ def live_cells(floor: int, targets: int, columns: int) -> int:
     def pulled(cell: int) -> Iterator[int]:
         return (cell + move for move in steps(columns) if _free(floor, cell, move))
 
-    return sum(1 << cell for cell in distances(_cells(targets), pulled))
+    return sum(1 << cell for cell in distances(cells_of(targets), pulled))

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from vlmgym.errors import IllegalAction, UsageError
-from vlmgym.sandbox.answers.cells import Cells, Pair
+from vlmgym.sandbox.answers.cells import CELL, Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field, setting
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
@@ -116,7 +116,7 @@ _IMAGES = "Each tile shows {kind} ({classes}). A move removes two tiles of the s
 _PERCEPTION = "the board, one line per row, tiles separated by commas, for example {tile}; {empty} for an empty cell"
 
 _STATEMENT = re.compile(
-    r"(?P<chosen>\bI choose )?(?P<name>[^\s,;:.][^,;:.]{0,59}), (?P<cells>\(\d{1,4}, \d{1,4}\) \(\d{1,4}, \d{1,4}\))"
+    rf"(?P<chosen>\bI choose )?(?P<name>[^\s,;:.][^,;:.]{{0,59}}), (?P<cells>{CELL} {CELL})"
     r"(?(chosen)| (?:\d+|none)\b)"
 )
 """Statements of `ShisenSho.explain`."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.answers.cells import Cells, Pair
+from vlmgym.sandbox.answers.cells import CELL, Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
@@ -61,7 +61,7 @@ Actions: {actions}. Their order does not matter.
 
 _STATEMENT = re.compile(
     r"\b(?:(?P<line>row|column) (?P<number>\d{1,4}): (?P<words>[^;.]*)"
-    r"|Swapping (?P<swap>\(\d{1,4}, \d{1,4}\) and \(\d{1,4}, \d{1,4}\)) lines up (?P<runs>[^.]*))"
+    rf"|Swapping (?P<swap>{CELL} and {CELL}) lines up (?P<runs>[^.]*))"
 )
 """Statements of `Swap.explain`: comparisons of a line, and runs."""
 _SEARCH = "Tiles, tiles needed before; tiles before, needed, beside"
