@@ -22,8 +22,7 @@ from vlmgym.pages.gallery import items_of
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.drawing.canvas import THEMES, Canvas
 from vlmgym.sandbox.drawing.skins import SkinName
 
 FOLDER = Path(__file__).parent

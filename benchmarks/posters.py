@@ -13,8 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from vlmgym.pages.gallery import AnyGame, GalleryItem, levels_of, middle_state
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
-from vlmgym.sandbox.drawing.canvas import Canvas, text_width
-from vlmgym.sandbox.drawing.palette import THEMES, Theme, ThemeName
+from vlmgym.sandbox.drawing.canvas import THEMES, Canvas, Theme, ThemeName, text_width
 from vlmgym.sandbox.registry import game_class
 
 MARGIN, GAP, BETWEEN, HEAD = 30, 14, 7, 56

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vlmgym.sandbox.drawing.canvas import Point, text_width
-from vlmgym.sandbox.drawing.isometric import cube_faces
-from vlmgym.sandbox.drawing.shapes import whole_pixel
+from vlmgym.sandbox.drawing.shapes import cube_faces, whole_pixel
 from vlmgym.sandbox.games import charts, clocks, graph, grids, matrices, routes, tracking
 from vlmgym.sandbox.games.forms import screen
 

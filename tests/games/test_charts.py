@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vlmgym import make_game
-from vlmgym.sandbox.drawing.palette import LOOKS
+from vlmgym.sandbox.drawing.canvas import LOOKS
 from vlmgym.sandbox.games.charts import ABOVE, BASE, LEFT, RIGHT, STEP, TOP, ChartsState
 
 RNG = np.random.default_rng(0)

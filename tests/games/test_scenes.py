@@ -14,8 +14,8 @@ from scipy import ndimage
 
 from vlmgym import make_game
 from vlmgym.errors import UsageError
+from vlmgym.sandbox.drawing.canvas import COLOURS
 from vlmgym.sandbox.drawing.degrade import crop_margin
-from vlmgym.sandbox.drawing.palette import COLOURS
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
 from vlmgym.sandbox.games.scenes.placement import SceneConfig, draw_objects, max_objects, measure_visibility
 from vlmgym.sandbox.games.scenes.scene import (

@@ -17,8 +17,7 @@ from vlmgym.runs.record import EpisodeRecord, recorded_action, recorded_states
 from vlmgym.runs.store import StoredEpisode
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
-from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
+from vlmgym.sandbox.drawing.canvas import OUTCOME_COLOURS, Canvas, Colour, text_width
 
 _PAPER: Colour = (32, 34, 40)
 _INK: Colour = (240, 240, 244)

@@ -20,8 +20,7 @@ from vlmgym.sandbox.core.config import GameConfig, config_field, setting
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT, retry
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter, Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, FontName
-from vlmgym.sandbox.drawing.palette import MIDDLE, THEMES, Theme, ThemeName, blend
+from vlmgym.sandbox.drawing.canvas import MIDDLE, THEMES, Canvas, Colour, FontName, Theme, ThemeName, blend
 
 LineT = TypeVar("LineT", str, tuple[Any, ...])
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Canvas
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Canvas, Theme, ThemeName, blend
 from vlmgym.sandbox.drawing.degrade import add_noise
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, Theme, ThemeName, blend
 from vlmgym.sandbox.drawing.relief import raise_figures
 
 if TYPE_CHECKING:

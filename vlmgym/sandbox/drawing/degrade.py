@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Colour, blend
 
 if TYPE_CHECKING:
     from vlmgym.sandbox.core.config import DegradedConfig

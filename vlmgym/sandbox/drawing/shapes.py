@@ -1,4 +1,4 @@
-"""Draw named, filled shapes, and the tiles, walls and players made of them; widen outlines of shapes.
+"""Draw named, filled shapes, the tiles, walls and players made of them, and cubes; widen outlines of shapes.
 
 A widened outline is a polygon and is therefore anti-aliased like all shapes; OpenCV could only widen the mask of a
 drawn shape.
@@ -7,15 +7,14 @@ drawn shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, MIDDLE, THEMES, WHITE, ThemeName, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, COLOURS, MIDDLE, THEMES, WHITE, Canvas, Colour, Point, ThemeName, blend
 
 Outline = list[Point]
 
@@ -246,3 +245,34 @@ def paint_player(canvas: Canvas, tint: Tint, angle: float) -> None:
         canvas.circle(*eye, side * 0.075, tint(WHITE))
     smile = [(-0.5, 0.3), (-0.25, 0.52), (0.25, 0.52), (0.5, 0.3), (0.25, 0.38), (-0.25, 0.38)]
     canvas.polygon(turned(smile, middle, middle, side * 0.31, angle), tint(WHITE))
+
+
+# Cubes ----------------------------------------------------------------------------------------------------------------
+#
+# Cubes in an isometric view: x to the lower right, y to the lower left and z upwards.
+
+Face = tuple[Colour, list[Point]]
+"""Colour and corners of a face."""
+
+
+def project(x: float, y: float, z: float) -> Point:
+    """Project a point in space; lengths are in edges of a cube."""
+    return (x - y) * math.sqrt(3) / 2, (x + y) / 2 - z
+
+
+def cube_faces(x: float, y: float, z: float) -> tuple[list[Point], list[Point], list[Point]]:
+    """Return the corners of the upper, left and right face of the unit cube whose lower back corner is given."""
+    corners = {(dx, dy, dz): project(x + dx, y + dy, z + dz) for dx in (0, 1) for dy in (0, 1) for dz in (0, 1)}
+    top = [corners[key] for key in ((0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))]
+    left = [corners[key] for key in ((0, 1, 0), (1, 1, 0), (1, 1, 1), (0, 1, 1))]
+    right = [corners[key] for key in ((1, 0, 0), (1, 1, 0), (1, 1, 1), (1, 0, 1))]
+    return top, left, right
+
+
+def paint_faces(canvas: Canvas, faces: Sequence[Face], x: float, y: float, edge: float, outline: Colour) -> None:
+    """Draw faces with outlines; the origin is at (x, y), and `edge` is the edge of a cube, in pixels."""
+    for colour, face in faces:
+        points = [(x + edge * px, y + edge * py) for px, py in face]
+        canvas.polygon(points, colour)
+        for start, end in zip(points, [*points[1:], points[0]]):
+            canvas.line(start, end, max(1.0, edge / 16), outline)

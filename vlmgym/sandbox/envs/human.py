@@ -22,10 +22,9 @@ from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.prompt import turn_prompt
 from vlmgym.sandbox.core.response_format import answer_only
 from vlmgym.sandbox.core.reward import Scored
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, fit, text_width, write_lines
+from vlmgym.sandbox.drawing.canvas import OUTCOME_COLOURS, Canvas, Colour, fit, text_width, write_lines
 from vlmgym.sandbox.drawing.degrade import resize
 from vlmgym.sandbox.drawing.encode import side_by_side
-from vlmgym.sandbox.drawing.palette import OUTCOME_COLOURS
 
 OFFSCREEN_DRIVERS = ("dummy", "offscreen")
 """SDL video drivers that draw off screen. Without a display, SDL falls back to the second."""

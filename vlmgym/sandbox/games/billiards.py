@@ -13,8 +13,7 @@ import numpy as np
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import BLACK, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, WHITE, Canvas, Colour, Point, blend
 
 Spot = tuple[int, int]
 """A crossing of the table's lines: x from the left and y from the top, in units; or a direction."""

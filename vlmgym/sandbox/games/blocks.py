@@ -13,9 +13,8 @@ from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces, project
-from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, COLOURS, WHITE, Canvas, Colour, Point, blend
+from vlmgym.sandbox.drawing.shapes import Face, cube_faces, paint_faces, project
 
 Heights = tuple[tuple[int, ...], ...]
 """Height of each column of cubes in cubes: rows from the back to the front, each from left to right."""

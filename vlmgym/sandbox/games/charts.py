@@ -13,8 +13,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick, retry
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import LOOKS, Look, LookName, blend
+from vlmgym.sandbox.drawing.canvas import LOOKS, Canvas, Colour, Look, LookName, Point, blend
 from vlmgym.sandbox.drawing.shapes import point_around
 
 Chart = Literal["bar", "line", "pie", "dial"]

@@ -13,8 +13,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, TaskConfig, normalised
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, LookName, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, LOOKS, Canvas, Colour, LookName, Point, blend
 from vlmgym.sandbox.drawing.shapes import paint_plate, point_around
 
 Face = Literal["round", "square", "rim"]

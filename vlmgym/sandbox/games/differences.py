@@ -15,8 +15,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, Canvas, Colour, blend
 from vlmgym.sandbox.drawing.shapes import turned
 
 CURTAINS: Mapping[str, Colour | None] = {

@@ -17,8 +17,7 @@ from vlmgym.sandbox.answers.base import Answer, plain, unreadable
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Canvas, blend
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES
 
 Placement = tuple[int, int]

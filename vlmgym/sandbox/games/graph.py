@@ -16,8 +16,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Colour, Point
-from vlmgym.sandbox.drawing.palette import LOOKS, LookName
+from vlmgym.sandbox.drawing.canvas import LOOKS, Colour, LookName, Point
 
 LETTERS = "ABCDEFGHJKLM"
 LOOK_NAMES: tuple[LookName, ...] = ("paper", "slate", "blueprint")

@@ -14,8 +14,7 @@ from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.core.task import LineState, LineTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import LOOKS, LookName
+from vlmgym.sandbox.drawing.canvas import LOOKS, Canvas, Colour, LookName, Point
 from vlmgym.sandbox.drawing.shapes import paint_plate
 
 NAMES = ("black", "blue", "red", "green", "yellow")

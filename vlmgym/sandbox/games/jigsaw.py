@@ -15,8 +15,7 @@ from vlmgym.sandbox.answers.cells import Cells, Pair
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, MIDDLE, WHITE, Canvas, Colour, blend
 
 PROMPT_V1 = """\
 The image shows a picture that was cut into {rows} rows and {columns} columns of square patches, which were then \

@@ -16,8 +16,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, w
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, WHITE, Canvas, Colour, Theme, blend
 from vlmgym.sandbox.drawing.shapes import turned
 
 Board = tuple[str, ...]

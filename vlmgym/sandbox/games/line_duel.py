@@ -18,8 +18,7 @@ from vlmgym.sandbox.answers.choice import Number
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Canvas, Colour, ThemeName, blend
 from vlmgym.sandbox.drawing.shapes import turned
 
 OWN, OTHER, FREE = "X", "O", "."

@@ -11,8 +11,7 @@ import numpy as np
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import ImageArray, pick
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, Point
-from vlmgym.sandbox.drawing.palette import LOOKS, LookName
+from vlmgym.sandbox.drawing.canvas import LOOKS, Canvas, Colour, LookName, Point
 from vlmgym.sandbox.drawing.shapes import paint_plate, turned, unit_outline
 
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {

@@ -15,8 +15,7 @@ from vlmgym.sandbox.answers.cells import Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, cells_of, find_cells, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Canvas, Colour, blend
 
 HIDDEN, MINE = ".", "*"
 _WORDS: Mapping[str, str] = {HIDDEN: "hidden", MINE: "mine"}

@@ -21,8 +21,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, Infos, Metrics, Step
 from vlmgym.sandbox.drawing.board import BoardGeometry, BoardPainter
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, WHITE, Theme, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, WHITE, Canvas, Colour, Theme, blend
 from vlmgym.sandbox.games.fallingblocks import Shape, height_of, moved, rotation, width_of
 
 Place = tuple[int, ...]

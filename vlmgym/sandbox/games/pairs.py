@@ -14,8 +14,7 @@ from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, find_cells, with_cell
 from vlmgym.sandbox.core.config import GameConfig, config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import COLOURS, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, Canvas, blend
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,
     MAX_COLOURS,

@@ -22,8 +22,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
 from vlmgym.sandbox.core.search import Plan, Planner
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, Canvas, Colour, blend
 
 Offsets = tuple[int, ...]
 UInt64: TypeAlias = npt.NDArray[np.uint64]

@@ -18,8 +18,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import CACHED
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, COLOURS, WHITE, Canvas, Colour, Theme, blend
 
 WOOD: Colour = (150, 96, 54)
 HOLE: Colour = (74, 44, 24)

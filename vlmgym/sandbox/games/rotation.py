@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.core.config import ShadedConfig, config_field
 from vlmgym.sandbox.core.game import NOT_DESCRIBED, ImageArray, pick
 from vlmgym.sandbox.core.task import ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.isometric import Face, cube_faces, paint_faces
-from vlmgym.sandbox.drawing.palette import COLOURS, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, WHITE, Canvas, Colour, blend
+from vlmgym.sandbox.drawing.shapes import Face, cube_faces, paint_faces
 
 PAGE: Colour = (250, 248, 243)
 FRAME: Colour = (187, 176, 164)

@@ -16,8 +16,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, pick
 from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, WHITE, Canvas, Colour, blend
 
 LENGTH = 3
 """Initial length of the snake."""

@@ -16,8 +16,7 @@ from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, cells_of, fin
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import NO_CHANCE, Infos, Metrics, Step
 from vlmgym.sandbox.core.search import Plan, Planner, distances, shortest_path
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, Canvas, Colour, blend
 from vlmgym.sandbox.drawing.shapes import paint_player, paint_wall, turned
 
 Board = tuple[str, ...]

@@ -14,8 +14,7 @@ from vlmgym.sandbox.answers.cells import CELL, Cell, Cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import THEMES
+from vlmgym.sandbox.drawing.canvas import THEMES, Canvas, Colour
 from vlmgym.sandbox.drawing.shapes import draw_shape, turned
 
 EMPTY = ""

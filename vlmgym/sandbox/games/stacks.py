@@ -21,8 +21,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step
 from vlmgym.sandbox.core.search import distances
 from vlmgym.sandbox.drawing.board import Grid
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, Theme, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, COLOURS, WHITE, Canvas, Colour, Theme, blend
 
 Move = tuple[int, int]
 """Stack from which the upper block is taken, and stack onto which it is put, from 0."""

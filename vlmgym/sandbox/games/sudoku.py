@@ -18,8 +18,7 @@ from vlmgym.sandbox.answers.cells import format_cells
 from vlmgym.sandbox.core.board_game import BoardConfig, BoardGame, with_cell
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Infos, Metrics, Step, retry
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import COLOURS, THEMES, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, THEMES, Canvas, blend
 
 Entry = tuple[int, int, int]
 """Row and column, both zero-based, and number."""

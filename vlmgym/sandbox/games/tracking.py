@@ -16,8 +16,7 @@ from vlmgym.sandbox.answers.choice import WAY, Number
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray, retry
 from vlmgym.sandbox.core.task import VERBS, ChoiceState, ChoiceTask, TaskConfig
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, COLOURS, WHITE, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, COLOURS, WHITE, Canvas, Colour, blend
 
 PAGE: Colour = (236, 231, 222)
 LINE: Colour = (150, 142, 134)

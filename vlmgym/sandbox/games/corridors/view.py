@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from vlmgym.sandbox.answers.cells import Cell
 from vlmgym.sandbox.answers.choice import STEPS
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.drawing.canvas import Colour
-from vlmgym.sandbox.drawing.palette import BLACK, MIDDLE, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, MIDDLE, Colour, blend
 from vlmgym.sandbox.games.maze import Openings
 
 MATERIALS = ("brick", "stone", "wood", "hedge", "tiles", "plaster")

@@ -15,9 +15,8 @@ from vlmgym.sandbox.answers.cells import SCALE, format_cells
 from vlmgym.sandbox.answers.line import Line, LineSpace
 from vlmgym.sandbox.core.config import TextConfig, config_field
 from vlmgym.sandbox.core.game import Game, ImageArray, Infos, Metrics, Step, pick
-from vlmgym.sandbox.drawing.canvas import Point
+from vlmgym.sandbox.drawing.canvas import LookName, Point
 from vlmgym.sandbox.drawing.degrade import degrade
-from vlmgym.sandbox.drawing.palette import LookName
 from vlmgym.sandbox.games.forms.screen import (
     EMPTY,
     FIELDS,

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour
-from vlmgym.sandbox.drawing.palette import BLACK, LOOKS, WHITE, LookName, blend
+from vlmgym.sandbox.drawing.canvas import BLACK, LOOKS, WHITE, Canvas, Colour, LookName, blend
 
 Kind = Literal["text", "check", "radio", "list"]
 FIELDS: Mapping[str, tuple[Kind, tuple[str, ...]]] = {

@@ -14,9 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmgym.sandbox.drawing.canvas import Canvas, Colour, text_width
+from vlmgym.sandbox.drawing.canvas import Canvas, Colour, blend, text_width
 from vlmgym.sandbox.drawing.degrade import blur
-from vlmgym.sandbox.drawing.palette import blend
 from vlmgym.sandbox.games.geospot.config import GeospotConfig
 from vlmgym.sandbox.games.geospot.gazetteer import Gazetteer
 

@@ -19,8 +19,7 @@ from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import ImageArray
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.task import Task, TaskConfig, TaskStateT
-from vlmgym.sandbox.drawing.canvas import SUPERSAMPLE, Canvas, Colour
-from vlmgym.sandbox.drawing.palette import COLOURS, MIDDLE, THEMES, ThemeName, blend
+from vlmgym.sandbox.drawing.canvas import COLOURS, MIDDLE, SUPERSAMPLE, THEMES, Canvas, Colour, ThemeName, blend
 from vlmgym.sandbox.drawing.relief import light_scene
 from vlmgym.sandbox.drawing.shapes import (
     COLOUR_NAMES,

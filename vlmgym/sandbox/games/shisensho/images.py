@@ -21,8 +21,7 @@ from vlmgym.sandbox.core.perception import read_grid
 from vlmgym.sandbox.data.images import letterbox
 from vlmgym.sandbox.data.rows import BadRow, SkippedRow, is_empty, text_of
 from vlmgym.sandbox.data.tables import Source, Table, map_columns, open_table
-from vlmgym.sandbox.drawing.canvas import Canvas
-from vlmgym.sandbox.drawing.palette import THEMES, ThemeName
+from vlmgym.sandbox.drawing.canvas import THEMES, Canvas, ThemeName
 from vlmgym.sandbox.drawing.shapes import EMPTY
 
 ImageTiles = Literal["digits", "cifar10", "folder"]
