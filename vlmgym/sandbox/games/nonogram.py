@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
+from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -242,32 +243,24 @@ def solve(across: Sequence[Clue], down: Sequence[Clue]) -> tuple[str, ...] | Non
 
     A cell is known once all arrangements of the blocks of its row, or of its column, agree about it.
     """
-    rows, columns = len(across), len(down)
-    filled, empty = [[0] * rows, [0] * columns], [[0] * rows, [0] * columns]
-    changed = True
-    while changed:
-        changed = False
-        for side, (lines, length) in enumerate(((across, columns), (down, rows))):
-            for index, clue in enumerate(lines):
-                yes, no = filled[side][index], empty[side][index]
-                fitting = [line for line in _arrangements(clue, length) if line & yes == yes and not line & no]
+    sides = [[_arrangements(clue, len(down)) for clue in across], [_arrangements(clue, len(across)) for clue in down]]
+    before = -1
+    while (left := sum(len(fitting) for lines in sides for fitting in lines)) != before:
+        before = left
+        for lines, crossing in (sides, sides[::-1]):
+            for index, fitting in enumerate(lines):
                 if not fitting:
                     return None
-                every, some = fitting[0], fitting[0]
-                for line in fitting:
-                    every, some = every & line, some | line
-                gained, lost = every & ~yes, (1 << length) - 1 & ~some & ~no
-                if not gained and not lost:
-                    continue
-                changed = True
-                filled[side][index] |= gained
-                empty[side][index] |= lost
-                for other in range(length):
-                    filled[1 - side][other] |= (gained >> other & 1) << index
-                    empty[1 - side][other] |= (lost >> other & 1) << index
-    if any(yes | no != (1 << columns) - 1 for yes, no in zip(filled[0], empty[0])):
+                every, some = reduce(and_, fitting), reduce(or_, fitting)
+                for other, candidates in enumerate(crossing):
+                    if len(candidates) > 1 and (cell := every >> other & 1) == some >> other & 1:
+                        crossing[other] = tuple([line for line in candidates if line >> index & 1 == cell])
+    if any(len(fitting) > 1 for fitting in sides[0]):
         return None
-    return tuple("".join(FILLED if line >> column & 1 else OPEN for column in range(columns)) for line in filled[0])
+    board = tuple(
+        "".join(FILLED if line >> column & 1 else OPEN for column in range(len(down))) for (line,) in sides[0]
+    )
+    return board if clues(board)[1] == tuple(down) else None
 
 
 @lru_cache(maxsize=4096)
