@@ -174,10 +174,9 @@ class Blocks(ChoiceTask[BlocksState]):
 
     def _cubes(self, state: BlocksState) -> list[Face]:
         """Visible sides of all cubes, from back to front."""
-        heights, faces = state.heights, []
-        for row, column in sorted(np.ndindex(len(heights), len(heights[0])), key=sum):
-            beside = heights[row + 1][column] if row + 1 < len(heights) else 0
-            right = heights[row][column + 1] if column + 1 < len(heights[0]) else 0
+        heights, faces = np.pad(state.heights, ((0, 1), (0, 1))).tolist(), []
+        for row, column in sorted(np.ndindex(self.config.rows, self.config.columns), key=sum):
+            beside, right = heights[row + 1][column], heights[row][column + 1]
             for z in range(heights[row][column]):
                 top, left_face, right_face = cube_faces(column, row, z)
                 light, middle, dark = self._shades(state, row, column, z)

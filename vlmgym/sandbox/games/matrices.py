@@ -199,7 +199,7 @@ def _paint_figures(canvas: Canvas, cell: tuple[int, ...], x: float, y: float, ac
     outline = ARROW if values["shape"] == "arrow" else unit_outline(values["shape"])
     angle = -90.0 * ATTRIBUTES["direction"].index(values["direction"]) + BASE_ANGLES.get(values["shape"], 0)
     radius = CELL * SIZES[values["size"]]
-    colour = accents[("red", "blue", "green", "orange").index(values["colour"])]
+    colour = accents[ATTRIBUTES["colour"].index(values["colour"])]
     for dx, dy in SPOTS[int(values["count"]) - 1]:
         canvas.polygon(turned(outline, x + dx * CELL, y + dy * CELL, radius, angle), colour)
 

@@ -128,7 +128,8 @@ class Maze(BoardGame[MazeState, int]):
     def step(self, state: MazeState, action: int, rng: np.random.Generator) -> Step[MazeState]:
         self.answer.check(action)
         if not state.openings[state.player[0]][state.player[1]] >> action & 1:
-            raise IllegalAction(f"there is a wall {_side(action)} the player")
+            side = ("above", "to the right of", "below", "to the left of")[action]
+            raise IllegalAction(f"there is a wall {side} the player")
         after = replace(state, player=neighbour(state.player, action))
         steps = distances(state.openings, state.exit)
         reward = (steps[state.player] - steps[after.player]) / max(steps.values())
@@ -244,7 +245,3 @@ def distances(openings: Openings, goal: Cell) -> Mapping[Cell, int]:
 @lru_cache(maxsize=4096)
 def _plain(line: tuple[int, ...]) -> tuple[Hashable, ...]:
     return tuple([(sides, "") for sides in line])
-
-
-def _side(action: int) -> str:
-    return ("above", "to the right of", "below", "to the left of")[action]

@@ -239,17 +239,12 @@ def best_step(body: Body, food: Cell, rows: int, columns: int) -> int | None:
             after = moved(after, action, food)
         if len(after) == rows * columns or path(after, after[-1]) is not None:
             return to_food[0]
-    best: tuple[int, int] | None = None
+    room: dict[int, int] = {}
     for action in range(4):
-        after = moved(body, action, food)
-        head = after[0]
-        if not (0 <= head[0] < rows and 0 <= head[1] < columns) or head in after[1:]:
-            continue
-        way = path(after, after[-1])
-        room = 0 if way is None else len(way)
-        if best is None or room > best[0]:
-            best = room, action
-    return None if best is None else best[1]
+        head, *rest = after = moved(body, action, food)
+        if 0 <= head[0] < rows and 0 <= head[1] < columns and head not in rest:
+            room[action] = len(path(after, after[-1]) or ())
+    return max(room, key=room.__getitem__, default=None)
 
 
 def moved(body: Body, action: int, food: Cell) -> Body:

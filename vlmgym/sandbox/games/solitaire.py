@@ -204,12 +204,7 @@ class Solitaire(BoardGame[SolitaireState, Cell]):
 
 def _free(state: SolitaireState) -> dict[int, tuple[int, str]]:
     """Map each non-empty column to its lowest card: the row in `state.board`, and the card."""
-    free = {}
-    for row, line in enumerate(state.board):
-        for column, card in enumerate(line):
-            if card:
-                free[column] = row, card
-    return free
+    return {column: (row, card) for row, line in enumerate(state.board) for column, card in enumerate(line) if card}
 
 
 # Cards ----------------------------------------------------------------------------------------------------------------

@@ -164,11 +164,20 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     def legal_actions(self, state: SudokuState) -> tuple[Entry, ...]:
         if self.ended(state) is not None:
             return ()
-        puzzle = self._puzzle(state.board)
+        puzzle = self._puzzle(state)
         return tuple([(*self.cell_at(cell), number) for cell in puzzle.empty for number in puzzle.options(cell)])
 
     def step(self, state: SudokuState, action: Entry, rng: np.random.Generator) -> Step[SudokuState]:
-        row, column, number = self._checked(state, action)
+        row, column, number = self.answer.numbers(action, "row, column and number")
+        side, where = self.config.rows, self.where((row, column))
+        if not self.inside((row, column)):
+            raise IllegalAction(f"{where} is outside the {side} x {side} board")
+        if not 1 <= number <= side:
+            raise IllegalAction(f"{number} is not a number from 1 to {side}")
+        if state.board[row][column] != "0":
+            raise IllegalAction(f"the cell {where} is not empty")
+        if not self._puzzle(state).candidates(self.index_of((row, column))) >> number & 1:
+            raise IllegalAction(f"{number} is already in the row, column or box of {where}")
         if state.solution[row][column] != str(number):
             after = replace(state, mistakes=state.mistakes + 1)
             return Step(after, 0.0, {"correct": False})
@@ -184,7 +193,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         """Write a number that one of the two rules proves, or else fill a cell that has the fewest candidates."""
         if self.ended(state) is not None:
             return None
-        puzzle, solution = self._puzzle(state.board), _numbers(state.solution)
+        puzzle, solution = self._puzzle(state), _numbers(state.solution)
         if (step := puzzle.next_single(solution)) is not None:
             return (*self.cell_at(step.cell), step.number)
         cell = min(puzzle.empty, key=lambda cell: len(puzzle.options(cell)))
@@ -222,7 +231,7 @@ class Sudoku(BoardGame[SudokuState, Entry]):
     def explain(self, state: SudokuState, action: Entry) -> str:
         """State which of the two rules proves the number, or the candidates of the cell if neither does."""
         row, column, number = action
-        puzzle, where = self._puzzle(state.board), self.where((row, column))
+        puzzle, where = self._puzzle(state), self.where((row, column))
         cell = self.index_of((row, column))
         step = puzzle.single(cell, number)
         if step is None:
@@ -233,27 +242,13 @@ class Sudoku(BoardGame[SudokuState, Entry]):
         unit = f"{('row', 'column')[kind]} {(row, column)[kind] + self.config.origin}" if kind < 2 else "its box"
         return f"No other empty cell of {unit} can be {number}, so {where} must be."
 
-    def _checked(self, state: SudokuState, action: object) -> Entry:
-        """Return an action if it is legal, else raise `IllegalAction`."""
-        row, column, number = self.answer.numbers(action, "row, column and number")
-        side = self.config.rows
-        if not self.inside((row, column)):
-            raise IllegalAction(f"{self.where((row, column))} is outside the {side} x {side} board")
-        if not 1 <= number <= side:
-            raise IllegalAction(f"{number} is not a number from 1 to {side}")
-        if state.board[row][column] != "0":
-            raise IllegalAction(f"the cell {self.where((row, column))} is not empty")
-        if not self._puzzle(state.board).candidates(self.index_of((row, column))) >> number & 1:
-            raise IllegalAction(f"{number} is already in the row, column or box of {self.where((row, column))}")
-        return row, column, number
-
     @cached_property
     def _shaded(self) -> list[list[bool]]:
         side, (height, width) = self.config.rows, box_shape(self.config.rows)
         return [[(row // height + column // width) % 2 == 1 for column in range(side)] for row in range(side)]
 
-    def _puzzle(self, lines: Sequence[str]) -> Puzzle:
-        return Puzzle(_numbers(lines), self.config.rows)
+    def _puzzle(self, state: SudokuState) -> Puzzle:
+        return Puzzle(_numbers(state.board), self.config.rows)
 
 
 def _numbers(lines: Sequence[str]) -> list[int]:
