@@ -167,11 +167,11 @@ class Charts(LineTask[ChartsState]):
             canvas.line(*_spoke(x, y, tick / 100, PIE + 8, PIE + 24), 4, look.ink)
         start = 0
         for value, colour in zip(state.values, _slices(look)):
-            ring = [_spoke(x, y, share / 400, 0, PIE)[1] for share in range(4 * start, 4 * (start + value) + 1)]
+            ring = [point_around(x, y, share / 400, PIE) for share in range(4 * start, 4 * (start + value) + 1)]
             canvas.polygon([(x, y), *ring], colour)
             start += value
         for share in np.cumsum(state.values).tolist():
-            canvas.line((x, y), _spoke(x, y, share / 100, 0, PIE)[1], 5, look.page)
+            canvas.line((x, y), point_around(x, y, share / 100, PIE), 5, look.page)
         for (name_x, name_y), colour in zip(name_places(state).values(), _slices(look)):
             canvas.rectangle(name_x - 105, name_y - 20, 40, 40, colour, 8)
 
@@ -187,7 +187,7 @@ class Charts(LineTask[ChartsState]):
                 spoke = _spoke(x, y, _turn(tick), DIAL - (32 if strong else 24), DIAL - 12)
                 canvas.line(*spoke, 6 if strong else 3, look.ink)
                 if strong:
-                    _, place = _spoke(x, y, _turn(tick), 0, DIAL + 22)
+                    place = point_around(x, y, _turn(tick), DIAL + 22)
                     canvas.text(str(tick), *place, 15 * self.config.text, look.ink)
             canvas.line(*_spoke(x, y, _turn(value), -18, DIAL - 20), 7, colour)
             canvas.circle(x, y, 13, colour)
