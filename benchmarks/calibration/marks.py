@@ -11,8 +11,7 @@ from typing import Any
 
 from vlmgym.sandbox.drawing.canvas import Point, text_width
 from vlmgym.sandbox.drawing.shapes import cube_faces, whole_pixel
-from vlmgym.sandbox.games import charts, clocks, graph, grids, matrices, routes, tracking
-from vlmgym.sandbox.games.forms import screen
+from vlmgym.sandbox.games import charts, clocks, forms, graph, grids, matrices, routes, tracking
 
 Marks = tuple[float, Mapping[str, Point]]
 
@@ -65,11 +64,11 @@ def _corridors(game: Any, state: Any) -> Marks:
 def _forms(game: Any, state: Any) -> Marks:
     """First letters of labels; their look is part of the label."""
     unit = game.config.size / 1000
-    height = screen.TEXT * game.config.text * unit
+    height = forms.TEXT * game.config.text * unit
     return 20 * unit, {
         f"{label[0]} {state.look}": (
-            screen.LABEL * unit + text_width(label[0], height) / 2,
-            screen.row_at(index) * unit,
+            forms.LABEL * unit + text_width(label[0], height) / 2,
+            forms.row_at(index) * unit,
         )
         for index, label in enumerate(state.labels)
     }

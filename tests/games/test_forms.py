@@ -10,8 +10,7 @@ from tests.games.puzzles import RNG, scores
 from vlmgym import make_game
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.envs.human import Player
-from vlmgym.sandbox.games.forms.game import Forms, FormsConfig
-from vlmgym.sandbox.games.forms.screen import FormsState, elements
+from vlmgym.sandbox.games.forms import Forms, FormsConfig, FormsState, elements
 
 GAME = Forms(FormsConfig(fields=4, tasks=2, confirm=True, size=200))
 LABELS = ("Name", "Insurance", "Size", "Country")

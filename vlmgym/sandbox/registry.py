@@ -26,7 +26,7 @@ BUILT_IN = {
     "corridors-v0": "vlmgym.sandbox.games.corridors.game:Corridors",
     "differences-v0": "vlmgym.sandbox.games.differences:Differences",
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks:FallingBlocks",
-    "forms-v0": "vlmgym.sandbox.games.forms.game:Forms",
+    "forms-v0": "vlmgym.sandbox.games.forms:Forms",
     "fourinarow-v0": "vlmgym.sandbox.games.line_duel:FourInARow",
     "geospot-v0": "vlmgym.sandbox.games.geospot.game:Geospot",
     "graph-v0": "vlmgym.sandbox.games.graph:Graph",

@@ -1,1 +1,0 @@
-"""A form on a screen."""
