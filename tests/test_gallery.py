@@ -9,7 +9,7 @@ from vlmgym.errors import UsageError
 from vlmgym.pages.gallery import CAPTIONS, VARIANTS, GalleryConfig, gallery, items_of, render_page
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.games.shisensho.game import ShisenSho
-from vlmgym.sandbox.games.swap.game import Swap
+from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.registry import game_class, game_ids
 
 SIZE = 160

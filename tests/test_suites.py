@@ -21,7 +21,7 @@ from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.sandbox.core.config import GameConfig
-from vlmgym.sandbox.games.swap.game import Swap
+from vlmgym.sandbox.games.swap import Swap
 from vlmgym.sandbox.registry import BUILT_IN, game_class
 
 SHIPPED = suite_names()

@@ -14,7 +14,7 @@ from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import Game, Step
 from vlmgym.sandbox.games.game2048 import Config2048, Game2048, State2048
-from vlmgym.sandbox.games.swap.game import Swap, SwapConfig
+from vlmgym.sandbox.games.swap import Swap, SwapConfig
 from vlmgym.testing import CHECKS, check_game, check_name, run_check
 
 CHECK = {check_name(check): check for check in CHECKS}

@@ -15,9 +15,8 @@ from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.task import Task
 from vlmgym.sandbox.drawing.shapes import EMPTY, MAX_COLOURS, MAX_SHAPES
-from vlmgym.sandbox.games import game2048
+from vlmgym.sandbox.games import game2048, swap
 from vlmgym.sandbox.games.shisensho import boards as shisensho
-from vlmgym.sandbox.games.swap import boards as swap
 from vlmgym.sandbox.registry import BUILT_IN, game_class, make_game, title_of
 
 TURNS = 100

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from vlmgym.errors import IllegalAction
 from vlmgym.sandbox.answers.cells import Pair
-from vlmgym.sandbox.games.swap import game as swap
-from vlmgym.sandbox.games.swap.boards import search_lines
-from vlmgym.sandbox.games.swap.game import Board, Swap, SwapConfig, SwapState
+from vlmgym.sandbox.games import swap
+from vlmgym.sandbox.games.swap import Board, Swap, SwapConfig, SwapState, search_lines
 
 small = st.builds(
     lambda rows, columns, colours, shapes: Swap(SwapConfig(rows=rows, columns=columns, colours=colours, shapes=shapes)),

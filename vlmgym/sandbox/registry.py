@@ -53,7 +53,7 @@ BUILT_IN = {
     "solitaire-v0": "vlmgym.sandbox.games.solitaire:Solitaire",
     "stacks-v0": "vlmgym.sandbox.games.stacks:Stacks",
     "sudoku-v0": "vlmgym.sandbox.games.sudoku:Sudoku",
-    "swap-v0": "vlmgym.sandbox.games.swap.game:Swap",
+    "swap-v0": "vlmgym.sandbox.games.swap:Swap",
     "tictactoe-v0": "vlmgym.sandbox.games.line_duel:TicTacToe",
     "tracking-v0": "vlmgym.sandbox.games.tracking:Tracking",
     "wordsearch-v0": "vlmgym.sandbox.games.wordsearch:Wordsearch",
