@@ -11,7 +11,7 @@ import pytest
 from tests.games.puzzles import RNG, oracle_turns
 from vlmgym import make_game
 from vlmgym.errors import IllegalAction
-from vlmgym.sandbox.games.corridors.game import FORWARD, LEFT, RIGHT, Corridors, CorridorsConfig, CorridorsState
+from vlmgym.sandbox.games.corridors import FORWARD, LEFT, RIGHT, Corridors, CorridorsConfig, CorridorsState
 
 # Two rows of four cells: the upper row is a corridor from the door in the east; a way down in its second cell leads to
 # the lower row.

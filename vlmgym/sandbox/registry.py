@@ -23,7 +23,7 @@ BUILT_IN = {
     "caption-v0": "vlmgym.sandbox.games.caption.game:Caption",
     "charts-v0": "vlmgym.sandbox.games.charts:Charts",
     "clocks-v0": "vlmgym.sandbox.games.clocks:Clocks",
-    "corridors-v0": "vlmgym.sandbox.games.corridors.game:Corridors",
+    "corridors-v0": "vlmgym.sandbox.games.corridors:Corridors",
     "differences-v0": "vlmgym.sandbox.games.differences:Differences",
     "fallingblocks-v0": "vlmgym.sandbox.games.fallingblocks:FallingBlocks",
     "forms-v0": "vlmgym.sandbox.games.forms:Forms",

@@ -1,1 +1,0 @@
-"""Corridors: a maze seen through the eyes of the player."""
