@@ -17,14 +17,17 @@ from vlmgym.errors import UsageError
 from vlmgym.sandbox.drawing.canvas import COLOURS
 from vlmgym.sandbox.drawing.degrade import crop_margin
 from vlmgym.sandbox.drawing.shapes import COLOUR_NAMES, SHAPE_NAMES
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, draw_objects, max_objects, measure_visibility
 from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     Kind,
     Scene,
+    SceneConfig,
     SceneObject,
     compare_descriptions,
     describe_scene,
+    draw_objects,
+    max_objects,
+    measure_visibility,
     object_descriptions,
 )
 

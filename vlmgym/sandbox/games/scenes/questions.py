@@ -9,7 +9,6 @@ import numpy as np
 
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import pick
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
     ATTRIBUTES,
     DIRECTIONS,
@@ -17,7 +16,9 @@ from vlmgym.sandbox.games.scenes.scene import (
     SIZES,
     SUPERLATIVES,
     Scene,
+    SceneConfig,
     SceneObject,
+    SceneTask,
     Selector,
     is_in_direction,
     is_unambiguous,

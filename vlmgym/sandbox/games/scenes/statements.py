@@ -11,13 +11,14 @@ import numpy as np
 from vlmgym.sandbox.core.config import config_field
 from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.games.nlvr2 import StatementState, StatementTask
-from vlmgym.sandbox.games.scenes.placement import SceneConfig, SceneTask
 from vlmgym.sandbox.games.scenes.scene import (
     DIRECTIONS,
     LINE_FORMAT,
     NUMBERS,
     Scene,
+    SceneConfig,
     SceneObject,
+    SceneTask,
     Selector,
     is_in_direction,
     random_disjoint_pair,
