@@ -66,6 +66,18 @@ def test_terminated_background_run_keeps_its_episodes(tmp_path: Path) -> None:
     assert len(finished) == int(match[1]) >= 3
 
 
+@pytest.mark.slow
+def test_interrupted_videos_are_written_by_resuming(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vlmgym", "eval", "2048", "--policy", "random", "--workers", "1"]
+    process = subprocess.Popen([*command, "--output-dir", "o"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not list(tmp_path.glob("o/videos/*.mp4")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] .endswith(f"; write what is missing with --resume {tmp_path / 'o'}")
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
     """A folder on a 600 kB disk, and a command prefix. Without root, the prefix limits file sizes instead."""

@@ -204,7 +204,12 @@ def evaluate_run(
         summary = _summarise(run, session, before)
         folder.write_summary(summary)
         num_workers = num_workers_for(total_episodes(games, config), local)
-        yield Evaluation(run, summary, session, players, num_workers, pools)
+        try:
+            yield Evaluation(run, summary, session, players, num_workers, pools)
+        except KeyboardInterrupt as error:
+            if standalone:
+                error.args = (f"{str(error) or 'interrupted'}; write what is missing with --resume {folder.folder}",)
+            raise
 
 
 def _run_record(config: EvalConfig, games: Games, policy: Policy, suite: str | None) -> RunRecord:

@@ -53,6 +53,7 @@ def write_video(path: Path, game: Game[Any, Any], episode: EpisodeRecord) -> Non
         plugin="FFMPEG",
         extension=".mp4",
         fps=FPS,
+        ffmpeg_log_level="fatal",  # or an interrupt would print that frames are incomplete
         codec="libx264",
         quality=None,
         macro_block_size=None,
