@@ -28,6 +28,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     needs = [
         "numpy>=1",
         "scipy>=99; extra == 'data'",
+        "scipy>=99; extra == 'tasks'",
         "vlmgym[tasks]; extra == 'data'",
         "nosuchpackage; extra == 'tasks'",
     ]

@@ -73,7 +73,7 @@ def missing(extra: str) -> list[str]:
             satisfied = False
         if not satisfied:
             lacking.append(str(requirement))
-    return lacking
+    return list(dict.fromkeys(lacking))
 
 
 def _gpus() -> str:
