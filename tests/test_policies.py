@@ -198,7 +198,7 @@ def test_unloadable_policies(tmp_path, monkeypatch):
         ("nonsense", "unknown policy 'nonsense'; choose random, .* or MODULE:NAME"),
         ("not_a_module:f", "cannot load 'not_a_module': ModuleNotFoundError"),
         ("broken.py:f", "No module named 'not_there'"),
-        ("missing.py:f", "no file missing.py"),
+        ("missing.py:f", "cannot load 'missing.py': no such file"),
         ("empty.py:f", "'empty.py' has no function or policy 'f'"),
     ]:
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):

@@ -81,6 +81,8 @@ def load_object(spec: str) -> Any:
     Modules are also found in the current folder. A file can import modules in its own folder.
     """
     source, _, attribute = spec.rpartition(":")
+    if source.endswith(".py") and not Path(source).is_file():
+        raise UsageError(f"cannot load {source!r}: no such file")
     try:
         module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
     except KeyboardInterrupt:
@@ -100,8 +102,6 @@ def _load_module(name: str) -> Any:
 
 
 def _load_file(path: Path) -> Any:
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
     full_path = path.resolve()
     # A unique module name, so that a file named openai.py can import openai.
     spec = importlib.util.spec_from_file_location(str(full_path).replace(".", "_"), path)
