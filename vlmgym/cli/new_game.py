@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from dataclasses import dataclass
 from importlib.resources import files
 from keyword import iskeyword
@@ -34,7 +36,10 @@ def new_game(config: NewGameConfig) -> Path:
     """
     name = config.name
     if not re.fullmatch(r"[a-z][a-z0-9]*", name) or iskeyword(name):
-        raise UsageError(f"a name has lower-case letters and digits, with a letter first, got {short_repr(name)}")
+        raise UsageError(
+            "a name has lower-case letters and digits, with a letter first, and is no keyword of Python, "
+            f"got {short_repr(name)}"
+        )
     if name in {game.name for game in load_games()[0].values()} or name in ("vlmgym", "test"):
         raise UsageError(f"{name} is taken: choose another name")
     folder, words = Path(name), {"name": name, "type": name.capitalize()}
@@ -44,5 +49,6 @@ def new_game(config: NewGameConfig) -> Path:
             path.write_text(Template(template.read_text(encoding="utf-8")).substitute(words), encoding="utf-8")
     console = make_console()
     console.print(f"wrote {folder}: complete {name}.py as AGENTS.md says, then", soft_wrap=True)
-    console.print(f"    cd {folder} && python -m pip install -e . pytest && python -m pytest", soft_wrap=True)
+    python = shlex.quote(sys.executable)
+    console.print(f"    cd {folder} && {python} -m pip install -e . pytest && {python} -m pytest", soft_wrap=True)
     return folder
