@@ -75,7 +75,7 @@ def test_interrupted_videos_are_written_by_resuming(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert stderr.splitlines()[-1] .endswith(f"; write what is missing with --resume {tmp_path / 'o'}")
+    assert stderr.splitlines()[-1].endswith(f"; write what is missing with --resume {tmp_path / 'o'}")
 
 
 @pytest.fixture
