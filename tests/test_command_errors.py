@@ -16,6 +16,7 @@ USAGE = {
     "eval 2048 --policy leaves.py:f": "cannot load 'leaves.py': SystemExit: 0",
     "eval 2048 --model=x": "--model is not an option of the random policy: choose --policy openai (or vllm, tr",
     "eval 2048 --config perception=3": "set perception by --perception, not by --config",
+    "eval 2048 --episodes 9007199254740993": "episodes must be at most 9007199254740992, got 9007199254740993",
     "eval 2048 --budget-tokens 5": "random does not count tokens",
     "eval 2048 --output-dir a --resume b": "a resumed run continues in its own folder",
     "eval 2048 --resume nowhere": "nowhere is not a run: cannot read",

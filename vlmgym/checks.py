@@ -17,6 +17,8 @@ else:
 
 T = TypeVar("T")
 
+MAX_COUNT = 2**53
+"""Maximum of counts in records, such as the number of episodes; JSON readers round larger integers."""
 MAX_TIMEOUT = 1_000_000
 """Maximum timeout in seconds (11 days); the system call `poll` accepts up to 24 days."""
 

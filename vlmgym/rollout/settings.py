@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from vlmgym.checks import as_int, check_instance, check_int
+from vlmgym.checks import MAX_COUNT, as_int, check_instance, check_int
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -98,6 +98,8 @@ class RunSettings(EpisodeSettings):
         for name, minimum in (("episodes", 1), ("seed", 0), ("concurrency", 1)):
             object.__setattr__(self, name, as_int(getattr(self, name)))
             check_int(name, getattr(self, name), minimum)
+        if self.episodes > MAX_COUNT:
+            raise UsageError(f"episodes must be at most {MAX_COUNT}, got {self.episodes}")
         check_instance("budget", self.budget, Budget)
 
     @property

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from vlmgym import __version__
+from vlmgym.checks import MAX_COUNT
 from vlmgym.errors import IllegalAction, StateError, UsageError, describe_validation_error, one_line
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.core.prompt import PromptConfig
@@ -50,7 +51,7 @@ def _bounded(number: float) -> float:
 
 Number = Annotated[float, AfterValidator(_bounded)]
 Amount = Annotated[Number, Field(ge=0)]
-Count = Annotated[int, Field(ge=0, le=2**53)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 METRICS: TypeAdapter[dict[str, Number | str]] = TypeAdapter(dict[str, Number | str])
 """Metrics of an episode."""
@@ -459,7 +460,7 @@ class RunRecord(_Record):
     prompts: PromptConfig
     max_turns: int
     seed: int
-    episodes: int
+    episodes: Count
     options: dict[str, JsonValue]
 
     @property
