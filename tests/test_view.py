@@ -20,6 +20,7 @@ from vlmgym import make_game
 from vlmgym.cli.eval import run_evaluation
 from vlmgym.evaluation import EvalConfig, RunFolder, read_run
 from vlmgym.pages.diagnose import DiagnoseConfig, diagnose
+from vlmgym.pages.training import TrainingFolder
 from vlmgym.runs.files import output_folder
 from vlmgym.sandbox.core.episode import Episode
 
@@ -262,6 +263,18 @@ def test_curves_of_a_training_follow_its_file(browser, folder, tmp_path):
             curve.write('{"step": 31, "reward": 1.0, "kl": 0.1}\n{"step": 32, "rew')
         expect(page.locator(".curves.small").first.locator("h3")).to_have_count(2, timeout=WAIT)
         expect(page.locator(".lead")).to_contain_text("31 steps logged")
+
+
+def test_supervised_fine_tuning_is_shown_before_the_first_step_of_rl(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"settings": {"algorithm": "grpo", "steps": 2, "sft": {"steps": 700}, "model": {"model": None}}})
+    )
+    (tmp_path / "sft_curve.jsonl").write_text('{"step": 60, "seconds": 900, "reward": 0.5}\n')
+    cells = dict(zip(TrainingFolder.COLUMNS, TrainingFolder("demo", tmp_path, True).row()["cells"]))
+    assert (cells["algorithm"]["text"], cells["step"]["text"], cells["s per step"]["text"]) == ("sft", "60 of 700", "")
+    (tmp_path / "curve.jsonl").write_text('{"step": 1, "seconds": 3.0, "reward": 0.5}\n')
+    cells = dict(zip(TrainingFolder.COLUMNS, TrainingFolder("demo", tmp_path, True).row()["cells"]))
+    assert (cells["algorithm"]["text"], cells["step"]["text"], cells["s per step"]["text"]) == ("grpo", "1 of 2", "3")
 
 
 def test_people_play_as_models_do(opened, url):

@@ -101,19 +101,29 @@ class TrainingFolder:
     locked: bool
 
     @cached_property
+    def _curve(self) -> Path:
+        return next(path for path in (self.folder / CURVE, self.folder / SFT_CURVE) if path.exists())
+
+    @property
+    def _in_sft(self) -> bool:
+        return self._curve.name == SFT_CURVE
+
+    @cached_property
     def rows(self) -> list[dict[str, float]]:
         """Numeric metrics of each step, under the names of local training; SFT before the first step if there is none.
 
         A file with anything else is a stranger's: its lines are left out.
         """
         rows = []
-        for row in read_curve(self.folder / CURVE) or read_curve(self.folder / SFT_CURVE):
+        for row in read_curve(self._curve):
             if isinstance(row, dict):
                 numbers = {
                     EASYR1_PANELS.get(name, name): float(value)
                     for name, value in row.items()
                     if isinstance(value, int | float) and abs(value) < 1e100
                 }
+                if self._in_sft:
+                    numbers.pop("seconds", None)  # since the start, not of the step
                 if "step" in numbers:
                     rows.append(numbers)
         return rows
@@ -125,6 +135,7 @@ class TrainingFolder:
             settings = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["settings"]
             chosen = {name: settings.get(name) for name in ("algorithm", "preset", "games", "steps", "seed")}
             chosen["model"] = settings["model"]["model"]
+            chosen["sft.steps"] = settings.get("sft", {}).get("steps")
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return {}
         return {name: value if isinstance(value, str) else json.dumps(value) for name, value in chosen.items() if value}
@@ -139,13 +150,12 @@ class TrainingFolder:
 
     @cached_property
     def _modified(self) -> float:
-        path = next(path for path in (self.folder / CURVE, self.folder / SFT_CURVE) if path.exists())
-        return path.stat().st_mtime
+        return self._curve.stat().st_mtime
 
     def row(self) -> dict[str, Any]:
         """Return the row of the list."""
         steps = int(self.rows[-1]["step"]) if self.rows else 0
-        planned = self.settings.get("steps", "")
+        planned = self.settings.get("sft.steps" if self._in_sft else "steps", "")
         total = int(planned) if planned.isdecimal() else None
         progress = {"progress": min(1.0, steps / total)} if total and self.state == "running" else {}
 
@@ -155,7 +165,7 @@ class TrainingFolder:
 
         cells = (
             cell(self.name, href=f"training?{urlencode({'run': self.name})}"),
-            cell(self.settings.get("algorithm", "")),
+            cell("sft" if self._in_sft else self.settings.get("algorithm", "")),
             cell(self.settings.get("model") or self.settings.get("preset", "")),
             cell(f"{steps:,}" + (f" of {total:,}" if total else ""), steps),
             number_cell(last("reward"), ".3f"),
