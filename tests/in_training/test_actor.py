@@ -199,7 +199,7 @@ def test_values_depend_on_the_images_from_the_first_token(checkpoint: Path) -> N
         changed = actor.compute_logprobs([elsewhere]).values[0]  # type: ignore[index]
     torch.testing.assert_close(alone, alone[:1].expand(3), rtol=0, atol=TOLERANCE)
     torch.testing.assert_close(beside, alone, rtol=0, atol=10 * TOLERANCE)
-    assert (changed - alone).abs().min() > 100 * TOLERANCE
+    assert (changed - alone).abs().min() > 10 * TOLERANCE
 
 
 # Responses ------------------------------------------------------------------------------------------------------------
