@@ -85,7 +85,7 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
     images = [frame[:tall, left : left + wide] for tall, wide, left in zip(heights, widths, edges)]
     upper = round(strip * 0.54)
     score, drawn_state = 0.0, None
-    states = recorded_states(game, episode)
+    states, limit = recorded_states(game, episode), 1 if episode.is_single_turn else episode.max_turns
     for i, state in enumerate(states):
         turn = episode.turns[i - 1] if i else None
         score += turn.reward.game if turn else 0.0
@@ -94,7 +94,7 @@ def _frames(game: Game[Any, Any], episode: EpisodeRecord, hold: int) -> Iterator
         drawn_state = state
         score_text = f"score {score:,.6g}" if abs(score) < 1e6 else f"score {score:,.0f}"
         line = frame[below : below + upper]
-        line[:, : width // 2] = _half_line(width, strip, upper, f"turn {i}/{episode.max_turns}", "left")
+        line[:, : width // 2] = _half_line(width, strip, upper, f"turn {i}/{limit}", "left")
         line[:, width // 2 :] = _half_line(width, strip, upper, score_text, "right")
         facts = f"{episode.game.id}   {episode.policy.name}   seed {episode.seed}"
         if turn is not None:
