@@ -272,6 +272,8 @@ def test_supervised_fine_tuning_is_shown_before_the_first_step_of_rl(tmp_path):
     (tmp_path / "sft_curve.jsonl").write_text('{"step": 60, "seconds": 900, "reward": 0.5}\n')
     cells = dict(zip(TrainingFolder.COLUMNS, TrainingFolder("demo", tmp_path, True).row()["cells"]))
     assert (cells["algorithm"]["text"], cells["step"]["text"], cells["s per step"]["text"]) == ("sft", "60 of 700", "")
+    (tmp_path / "curve.jsonl").touch()
+    assert TrainingFolder("demo", tmp_path, True).row()["cells"] == tuple(cells.values())
     (tmp_path / "curve.jsonl").write_text('{"step": 1, "seconds": 3.0, "reward": 0.5}\n')
     cells = dict(zip(TrainingFolder.COLUMNS, TrainingFolder("demo", tmp_path, True).row()["cells"]))
     assert (cells["algorithm"]["text"], cells["step"]["text"], cells["s per step"]["text"]) == ("grpo", "1 of 2", "3")

@@ -102,7 +102,9 @@ class TrainingFolder:
 
     @cached_property
     def _curve(self) -> Path:
-        return next(path for path in (self.folder / CURVE, self.folder / SFT_CURVE) if path.exists())
+        curve, sft = self.folder / CURVE, self.folder / SFT_CURVE
+        has_steps = curve.exists() and curve.stat().st_size > 0  # a trainer creates the file before the first step
+        return curve if has_steps or not sft.exists() else sft
 
     @property
     def _in_sft(self) -> bool:
