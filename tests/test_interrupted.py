@@ -78,6 +78,21 @@ def test_interrupted_videos_are_written_by_resuming(tmp_path: Path) -> None:
     assert stderr.splitlines()[-1].endswith(f"; write what is missing with --resume {tmp_path / 'o'}")
 
 
+@pytest.mark.slow
+def test_interrupted_samples_continue_in_their_folder(tmp_path: Path) -> None:
+    options = ["eval", "2048", "--policy", "random", "--size", "64", "--videos", "0", "--no-report", "--samples", "2"]
+    command = [sys.executable, "-m", "vlmgym", *options, "--episodes", "30"]
+    process = subprocess.Popen([*command, "--output-dir", "o"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / "o/2/episodes.jsonl").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.splitlines()[-1] == "interrupted; continue with the same options and --resume o"
+    subprocess.run([*command, "--resume", "o"], cwd=tmp_path, check=True)
+    assert [len(read_run(tmp_path / "o" / number).episodes) for number in "12"] == [30, 30]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
     """A folder on a 600 kB disk, and a command prefix. Without root, the prefix limits file sizes instead."""

@@ -333,6 +333,9 @@ def _play_again(
             run_evaluation(played, sample, options, None, custom_policy, suite)
         except SystemExit:  # episodes with an error, which were reported
             failed = True
+        except KeyboardInterrupt as error:
+            error.args = (f"interrupted; continue with the same options and --resume {root}",)
+            raise
         summary = open_run(folder).last_summary()
         if summary.stop_reason:
             break
