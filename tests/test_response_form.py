@@ -138,9 +138,8 @@ def closed_thought(content: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 token_thought = st.sampled_from(TOKENS).flatmap(lambda pair: musing.map(lambda text: text.join(pair)))
 plain_thought = closed_thought(st.lists(st.one_of(prose, secret), max_size=3).map("".join))
 unclosed_thought = st.tuples(st.one_of(*map(spelled, THOUGHTS), st.just("<!--")), prose, secret, prose).map("".join)
-template_thought = st.tuples(musing, st.one_of(*(spelled(name, "/") for name in THOUGHTS if name != "perception"))).map(
-    "".join
-)
+opened_in_prompts = [name for name in THOUGHTS if name not in ("perception", "prediction")]
+template_thought = st.tuples(musing, st.one_of(*(spelled(name, "/") for name in opened_in_prompts))).map("".join)
 
 
 @given(st.lists(st.one_of(prose, plain_thought, closed_thought(plain_thought)), max_size=4).map("".join), prose)
