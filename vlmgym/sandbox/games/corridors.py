@@ -66,7 +66,8 @@ class CorridorsConfig(DegradedConfig):
     @property
     def is_degraded(self) -> bool:
         """True if images differ from the view."""
-        return (self.blur, self.noise, self.contrast, self.clutter, self.scale, self.crop) != (0, 0, 1, 0, 1, 0)
+        effects = (self.blur, self.noise, self.contrast, self.clutter, self.scale, self.shade, self.crop)
+        return effects != (0, 0, 1, 0, 1, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
