@@ -91,9 +91,9 @@ def run_eval(args: Sequence[str], about: str) -> None:
     )
     games: Games | Sequence[str] = (*config.game, *chain.from_iterable(config.games))
     sources = {"--suite": config.suite, "--as-trained": config.as_trained, "--curriculum": config.curriculum}
-    given = [name for name, value in {**sources, "games": games or None}.items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"{given[0]} names the games: leave out {' and '.join(given[1:])}")
+    chosen_sources = [name for name, value in {**sources, "games": games or None}.items() if value is not None]
+    if len(chosen_sources) > 1:
+        raise UsageError(f"{chosen_sources[0]} names the games: leave out {' and '.join(chosen_sources[1:])}")
     suite = None
     if config.suite == "all":
         games = game_ids()

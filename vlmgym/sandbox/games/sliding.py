@@ -245,7 +245,7 @@ def _distance(cell: int, tile: int, columns: int) -> int:
 
 def solve(start: Tiles, rows: int, columns: int) -> Plan[Tiles, int] | None:
     """Return a shortest solution, or None if the search exceeds `MOST_NODES`."""
-    moves, tiles, nodes = _moves(rows, columns), list(start), 0
+    moves, tiles, nodes = _moves_with_changes(rows, columns), list(start), 0
     path: list[tuple[Tiles, int]] = []
 
     def extend(gap: int, manhattan: int, left: int, last: int) -> int:
@@ -286,7 +286,7 @@ def solve(start: Tiles, rows: int, columns: int) -> Plan[Tiles, int] | None:
 
 
 @lru_cache
-def _moves(rows: int, columns: int) -> list[list[tuple[int, int, list[int]]]]:
+def _moves_with_changes(rows: int, columns: int) -> list[list[tuple[int, int, list[int]]]]:
     """List the moves for each position of the gap: the action, the cell of the tile, and how much its distance from its
     goal changes, for each tile.
     """
