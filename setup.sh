@@ -51,7 +51,7 @@ use_env() { # folder, oldest and newest minor version: create it unless its Pyth
     [ -n "$creator" ] || fail "$env needs Python 3.$2 to 3.$3 with its module venv (Debian: apt install python3-venv),\
  found: $("${candidates[0]}" --version 2>/dev/null || echo none). Install it, or set PYTHON=/path/to/python."
     put_aside "$env" && echo "Creating $env with Python $creator"
-    if has_uv; then uv venv --seed --python "$creator" "$env"; else "$creator" -m venv "$env"; fi >>"$log" 2>&1 ||
+    if has_uv; then uv venv --seed --python "$creator" "$env"; else "$creator" -m venv --upgrade-deps "$env"; fi >>"$log" 2>&1 ||
         failed "creating $env"
 }
 
