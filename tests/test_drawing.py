@@ -50,6 +50,38 @@ def test_a_crop_has_the_pixels_of_the_whole_image() -> None:
     np.testing.assert_array_equal(window.pixels(), whole.pixels()[23:53, 31:71])
 
 
+@pytest.mark.parametrize("rectangles", [12, 300])  # a canvas of more than 256 colours holds its samples differently
+@pytest.mark.parametrize("photo", [False, True])
+def test_pixels_are_the_rounded_means_of_sixteen_samples(rectangles: int, photo: bool) -> None:
+    rng = np.random.default_rng(0)
+    canvas, samples = Canvas(30, 20, BLACK), np.zeros((80, 120, 3), np.uint16)
+    if photo:
+        canvas.image(noise_image(8, 10), 200, 200)  # outside
+    for left, top, width, height, *colour in rng.integers(1, 256, (rectangles, 7)).tolist():
+        x, y, width, height = left / 6 - 10, top / 6 - 10, width / 16, height / 16
+        canvas.rectangle(x, y, width, height, tuple(colour))
+        rows, columns = (slice(max(0, round(4 * a)), max(0, round(4 * (a + b)))) for a, b in ((y, height), (x, width)))
+        samples[rows, columns] = colour
+        assert canvas.mask(tuple(colour)).count() == (samples == colour).all(axis=2).sum()
+    means = (samples.reshape(20, 4, 30, 4, 3).sum(axis=(1, 3)) + 8) // 16
+    np.testing.assert_array_equal(canvas.pixels(), means)
+
+
+@given(st.lists(st.tuples(*[st.integers(-20, 60)] * 3, st.integers(0, 255)), max_size=12))
+def test_shapes_and_text_are_the_same_beside_a_photo(shapes: list[tuple[int, int, int, int]]) -> None:
+    plain, beside_photo = Canvas(40, 30, WHITE), Canvas(40, 30, WHITE)
+    beside_photo.image(noise_image(8, 10), 200, 200)  # outside
+    for canvas in (plain, beside_photo):
+        for x, y, length, level in shapes:
+            colour = level, 255 - level, 40
+            canvas.circle(x / 3, y / 2, abs(length) / 3, colour)
+            canvas.rectangle(y, x, length / 3, length / 5, colour, radius=length % 4)
+            canvas.line((x, y), (y, length), 1.3, colour)
+            canvas.text(str(level), x, y, 6, colour, angle=length)
+    np.testing.assert_array_equal(plain.pixels(), beside_photo.pixels())
+    assert plain.mask(WHITE).count() == beside_photo.mask(WHITE).count()
+
+
 @pytest.mark.parametrize("font", get_args(FontName))
 def test_capitals_are_centred_and_equally_high_in_every_font(font: FontName) -> None:
     canvas = Canvas(200, 200, WHITE, font=font)
