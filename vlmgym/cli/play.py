@@ -28,8 +28,8 @@ def play(config: PlayConfig) -> None:
     """Open a window and let a person play until it is closed."""
     from vlmgym.sandbox.envs.human import Player, PlayWindow, check_screen  # imports pygame
 
-    check_screen()
     game = config.make_game(config.game)
+    check_screen()
     seed = int(np.random.default_rng().integers(SEEDS)) if config.seed is None else config.seed
     player = Player(
         Episode(game, seed),
