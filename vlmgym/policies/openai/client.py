@@ -104,7 +104,7 @@ class OpenAIClient:
     async def open(self) -> None:
         """Create the connection pool; connections are opened on demand."""
         self._reset()
-        connector = aiohttp.TCPConnector(limit=0, ssl=_certificates())
+        connector = aiohttp.TCPConnector(limit=0, ssl=_certificates() if self._url.scheme == "https" else True)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
 
     async def close(self) -> None:
