@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.games.puzzles import RNG
 from vlmgym.errors import IllegalAction
+from vlmgym.sandbox.core.search import shortest_path
 from vlmgym.sandbox.games.sokoban import Sokoban, SokobanConfig, SokobanState
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -63,3 +65,17 @@ def test_a_box_in_a_corner_has_no_solution() -> None:
     game, state = state_of("######", "#$ @ #", "#  . #", "######", "######")
     assert game.best_action(state) is None
     assert game.ended(state) is None
+
+
+def test_the_oracle_plays_the_first_shortest_solution() -> None:
+    game = Sokoban(SokobanConfig(rows=7, columns=7, boxes=2))
+    for seed in range(20):
+        state = game.start(np.random.default_rng(seed))
+        plan = shortest_path(
+            state,
+            lambda state: [(action, game.step(state, action, RNG).state) for action in game.legal_actions(state)],
+            lambda state: game.ended(state) is not None,
+        )
+        assert plan
+        assert [game.best_action(state) for state, _ in plan] == [action for _, action in plan]
+        assert [Sokoban(game.config).best_action(state) for state, _ in plan] == [action for _, action in plan]

@@ -45,6 +45,42 @@ def shortest_path(
     return None
 
 
+def shortest_path_to(
+    goals: Iterable[NodeT],
+    start: NodeT,
+    successors: Callable[[NodeT], Iterable[tuple[MoveT, NodeT]]],
+    predecessors: Callable[[NodeT], Iterable[NodeT]],
+) -> Plan[NodeT, MoveT] | None:
+    """Return the path that `shortest_path` finds, by a breadth-first search from both ends, which finds fewer nodes.
+
+    `predecessors` yields the nodes from which one move leads to a node.
+    """
+    parents: dict[NodeT, tuple[NodeT, MoveT] | None] = {start: None}
+    left = dict.fromkeys(goals, 0)  # moves to the nearest goal
+    layer, last_layer, depth = [start], {*left}, 0
+    while layer and last_layer and len(parents) + len(left) <= MOST_NODES:
+        if (node := next((node for node in layer if node in left), None)) is not None:
+            path = [*_path(parents, node)]
+            while left[node]:
+                move, after = next(step for step in successors(node) if left.get(step[1]) == left[node] - 1)
+                path.append((node, move))
+                node = after
+            return path
+        if len(layer) <= len(last_layer):
+            following = []
+            for node in layer:
+                for move, after in successors(node):
+                    if after not in parents:
+                        parents[after] = node, move
+                        following.append(after)
+            layer = following
+        else:
+            depth += 1
+            last_layer = {before for node in last_layer for before in predecessors(node) if before not in left}
+            left.update(dict.fromkeys(last_layer, depth))
+    return None
+
+
 def distances(goals: Iterable[NodeT], before: Callable[[NodeT], Iterable[NodeT]]) -> dict[NodeT, int]:
     """Return the fewest moves to a goal from each node, nearest first, by breadth-first search.
 
