@@ -45,6 +45,12 @@ def test_line_duel_and_legal_columns(columns: list[int]) -> None:
     assert [GAME.rules.has_line(pieces) for pieces in _pieces(state.board)] == [own, other]
     if not own and not other:
         assert list(GAME.legal_actions(state)) == [column for column in range(7) if board[0][column] == "."]
+        for column in GAME.legal_actions(state):
+            height = sum(row[column] != "." for row in board)
+            row = board[5 - height]
+            after = (*board[: 5 - height], row[:column] + "X" + row[column + 1 :], *board[6 - height :])
+            square = GAME.rules.square(height, column)
+            assert GAME.rules.completes(_pieces(board)[0], square) == naive_line(after, "X")
 
 
 def plain_value(rules: Any, own: int, other: int) -> int:
