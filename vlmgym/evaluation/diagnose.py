@@ -25,7 +25,7 @@ from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.sandbox.core.game import NO_CHANCE, ChanceNeeded, Game, Step
 from vlmgym.sandbox.core.perception import read_grid
-from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1, parse_response
+from vlmgym.sandbox.core.response_format import INSTRUCTIONS_START, parse_response
 from vlmgym.sandbox.core.reward import PARTLY, Outcome
 from vlmgym.statistics import LEVEL, Share, clustered_share
 
@@ -322,7 +322,7 @@ def _rule(game: Game[Any, Any], state: Any, feedback: str) -> str:
 
 def _rules(game: Game[Any, Any], state: Any) -> str:
     """Return the game's prompt without the response format."""
-    return game.prompt(state).partition(INSTRUCTIONS_V1.partition("\n")[0])[0].strip()
+    return game.prompt(state).partition(INSTRUCTIONS_START)[0].strip()
 
 
 class Judge:

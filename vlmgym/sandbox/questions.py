@@ -17,7 +17,7 @@ from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_fiel
 from vlmgym.sandbox.core.episode import Episode
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.perception import Perception
-from vlmgym.sandbox.core.response_format import INSTRUCTIONS_V1
+from vlmgym.sandbox.core.response_format import INSTRUCTIONS_START
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, Task, TaskConfig
 from vlmgym.sandbox.registry import make_game
 
@@ -261,7 +261,7 @@ class Questions(LineTask[QuestionState]):
 
     def prompt(self, state: QuestionState) -> str:
         original = self.game.prompt(self.game.from_json(state.state))
-        rules, _, form = original.partition(INSTRUCTIONS_V1.partition("\n")[0])  # other packages may use another format
+        rules, _, form = original.partition(INSTRUCTIONS_START)  # other packages may use another format
         perception = form.partition("<perception>")[2].partition("</perception>")[0] or "what the image shows"
         return self.fill_prompt(perception, rules=rules.strip(), question=state.question)
 

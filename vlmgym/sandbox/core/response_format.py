@@ -18,16 +18,8 @@ ThinkTag = Literal["think", "reasoning"]
 """Tag of the reasoning. Some chat templates delete everything up to `</think>` from earlier responses."""
 SECTIONS = ("perception", "think", "answer")
 
-INSTRUCTIONS_V1 = """\
-Respond in exactly this form:
-<perception>{perception}</perception>
-<think>your reasoning</think>
-<answer>{answer}</answer>
-Give exactly one <answer>."""
-"""Version 1 of the format instructions; games fill in the contents of `<perception>` and `<answer>`."""
-
-PREDICTION_V1 = "<prediction>{prediction}</prediction>\n"
-"""Line of the instructions before `<answer>`, in games that ask for the board after the move."""
+INSTRUCTIONS_START = "Respond in exactly this form:"
+"""First line of the format instructions."""
 
 MOST_TAGS = 10_000
 """Maximum number of tags, including starts and ends of comments; a response with more has no answer."""
@@ -52,14 +44,13 @@ Tag = re.Match[str]
 
 def instructions(perception: str, answer: str, prediction: str | None = None, tag: ThinkTag = "think") -> str:
     """Write the format instructions of a prompt, with `<prediction>` if given, and with the `tag` of the reasoning."""
-    form = INSTRUCTIONS_V1.replace("think>", f"{tag}>").format(perception=perception, answer=answer)
-    predicted = "" if prediction is None else PREDICTION_V1.format(prediction=prediction)
-    return form.replace("<answer>", f"{predicted}<answer>", 1)
+    form = compose(perception, "your reasoning", answer, prediction, tag)
+    return f"{INSTRUCTIONS_START}\n{form}\nGive exactly one <answer>."
 
 
 def compose(perception: str, think: str, answer: str, prediction: str | None = None, tag: ThinkTag = "think") -> str:
     """Write a response in the documented format, with `<prediction>` if given, and with the `tag` of the reasoning."""
-    predicted = "" if prediction is None else PREDICTION_V1.format(prediction=prediction)
+    predicted = "" if prediction is None else f"<prediction>{prediction}</prediction>\n"
     return f"<perception>{perception}</perception>\n<{tag}>{think}</{tag}>\n{predicted}<answer>{answer}</answer>"
 
 
