@@ -37,6 +37,13 @@ def check_int(name: str, value: object, minimum: int, *, optional: bool = False)
         raise UsageError(f"{name} must be an integer of at least {minimum}, got {got}")
 
 
+def to_int(name: str, value: T, minimum: int, *, optional: bool = False) -> T | int:
+    """Convert a NumPy integer to `int` and check it; raises as `check_int`, whose arguments it has."""
+    number = as_int(value)
+    check_int(name, number, minimum, optional=optional)
+    return number
+
+
 def check_timeout(timeout: object, *, optional: bool = False) -> None:
     """Raise `UsageError` unless a timeout is positive and at most `MAX_TIMEOUT` seconds, or None if `optional`."""
     if optional and timeout is None:

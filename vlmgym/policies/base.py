@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from vlmgym import checks
-from vlmgym.checks import as_int, check_int
+from vlmgym.checks import check_int, to_int
 from vlmgym.errors import PolicyError, UsageError, VlmgymError, describe_exception
 from vlmgym.sandbox.core.episode import Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -173,10 +173,8 @@ class Reply:
             elif value is not None or name == "text":
                 raise UsageError(f"{name} of a Reply must be a string, got {type(value).__name__}")
         for name in ("prompt_tokens", "completion_tokens", "requests"):
-            if getattr(self, name) is not None:
-                value = as_int(getattr(self, name))
-                check_int(f"{name} of a Reply", value, 0)
-                object.__setattr__(self, name, value)
+            count = to_int(f"{name} of a Reply", getattr(self, name), 0, optional=True)
+            object.__setattr__(self, name, count)
         if self.latency is not None:
             if not (isinstance(self.latency, int | float | np.floating) and 0 <= self.latency < math.inf):
                 raise UsageError(f"latency of a Reply must be a number of seconds, got {self.latency!r}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from PIL import Image
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vlmgym.checks import as_int, check_int
+from vlmgym.checks import to_int
 from vlmgym.errors import UsageError, describe_validation_error, importing, short_repr
 from vlmgym.rollout.episode import Episode, game_setups
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, VALIDATION_STREAM, StateConfig, sample_state, split_questions
@@ -83,9 +83,7 @@ def make_episodes(
     Raises:
         UsageError: An argument is invalid.
     """
-    n, seed = as_int(n), as_int(seed)
-    check_int("n", n, 1)
-    check_int("seed", seed, 0)
+    n, seed = to_int("n", n, 1), to_int("seed", seed, 0)
     if split not in ("train", "validation"):
         raise UsageError(f"split must be train or validation, got {short_repr(split)}")
     distribution = _state_config(states)

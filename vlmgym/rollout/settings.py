@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from vlmgym.checks import MAX_COUNT, as_int, check_instance, check_int
+from vlmgym.checks import MAX_COUNT, check_instance, to_int
 from vlmgym.errors import PolicyError, UsageError
 from vlmgym.sandbox.core.prompt import PromptConfig
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -64,8 +64,7 @@ class EpisodeSettings(PromptConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "max_turns", as_int(self.max_turns))
-        check_int("max_turns", self.max_turns, 1)
+        object.__setattr__(self, "max_turns", to_int("max_turns", self.max_turns, 1))
         object.__setattr__(self, "reward", RewardConfig.model_validate(self.reward))  # accepts a mapping
 
     @classmethod
@@ -96,8 +95,7 @@ class RunSettings(EpisodeSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, minimum in (("episodes", 1), ("seed", 0), ("concurrency", 1)):
-            object.__setattr__(self, name, as_int(getattr(self, name)))
-            check_int(name, getattr(self, name), minimum)
+            object.__setattr__(self, name, to_int(name, getattr(self, name), minimum))
         if self.episodes > MAX_COUNT:
             raise UsageError(f"episodes must be at most {MAX_COUNT}, got {self.episodes}")
         check_instance("budget", self.budget, Budget)

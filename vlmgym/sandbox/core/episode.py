@@ -9,7 +9,7 @@ from typing import Any, Generic
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt
 
-from vlmgym.checks import as_int, check_instance, check_int
+from vlmgym.checks import check_instance, to_int
 from vlmgym.errors import EpisodeEnded, EpisodeError, GameError, StateError, UsageError, VlmgymError, describe_exception
 from vlmgym.sandbox.answers.base import ActionT
 from vlmgym.sandbox.core.game import Game, StateT
@@ -72,8 +72,7 @@ class Episode(Generic[StateT, ActionT]):
             GameError: The game cannot start with this seed.
         """
         check_instance("game", game, Game)
-        seed = as_int(seed)
-        check_int("seed", seed, 0, optional=True)
+        seed = to_int("seed", seed, 0, optional=True)
         self.game = game
         self.reward = reward
         self.seed = int(np.random.SeedSequence().entropy) % 2**63 if seed is None else seed  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_arg
 import numpy as np
 from pydantic import ConfigDict, PositiveInt
 
-from vlmgym.checks import as_int, check_instance, check_int
+from vlmgym.checks import check_instance, to_int
 from vlmgym.errors import UsageError, short_repr
 from vlmgym.sandbox.core.game import Game, ImageArray, StateT
 from vlmgym.sandbox.core.reward import PARTLY, Outcome
@@ -82,10 +82,8 @@ class PromptConfig:
             check_instance(name, getattr(self, name), bool)
         if self.goal_image and not self.has_images:
             raise UsageError("goal_image needs prompts with images: set observation to image or both")
-        object.__setattr__(self, "history", as_int(self.history))
-        object.__setattr__(self, "history_images", as_int(self.history_images))
-        check_int("history", self.history, 0, optional=True)
-        check_int("history_images", self.history_images, 0, optional=True)
+        for name in ("history", "history_images"):
+            object.__setattr__(self, name, to_int(name, getattr(self, name), 0, optional=True))
         if self.history is not None and self.image_turns > self.history:
             raise UsageError(f"history_images must be at most history, got {self.history_images} and {self.history}")
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vlmgym.checks import as_int, check_instance, check_int, check_timeout
+from vlmgym.checks import as_int, check_instance, check_timeout, to_int
 from vlmgym.errors import EpisodeEnded, UsageError, short_repr
 from vlmgym.sandbox.core.episode import Episode, Snapshot
 from vlmgym.sandbox.core.game import Game, ImageArray
@@ -90,13 +90,11 @@ def make_vec(
     Raises:
         UsageError: The game, a level or a config field is unknown, or a value is invalid.
     """
-    num_envs, num_workers = as_int(num_envs), as_int(num_workers)
-    check_int("num_envs", num_envs, 1)
+    num_envs, num_workers = to_int("num_envs", num_envs, 1), as_int(num_workers)
     check_num_workers("num_workers", num_workers)
     check_timeout(timeout, optional=True)
     reward = RewardConfig() if reward is None else RewardConfig.model_validate(reward)
-    max_episode_steps = as_int(max_episode_steps)
-    check_int("max_episode_steps", max_episode_steps, 1, optional=True)
+    max_episode_steps = to_int("max_episode_steps", max_episode_steps, 1, optional=True)
     try:
         mode = AutoresetMode(autoreset_mode)
     except ValueError:
