@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -396,7 +396,7 @@ def policy_rng(seed: int, turn: int) -> np.random.Generator:
 _POLICY_STREAM = 0x706F6C696379
 
 
-REPLY_DETAILS = ("prompt_tokens", "completion_tokens", "finish_reason", "reasoning", "latency", "requests", "model")
+REPLY_DETAILS = tuple(field.name for field in fields(Reply) if field.name != "text")
 """Fields of a reply besides its text; the record of a turn has them under the same names."""
 
 

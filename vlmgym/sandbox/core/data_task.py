@@ -73,7 +73,7 @@ class OwnDataConfig(DataTaskConfig):
     )
 
 
-DATA_SETTINGS = ("data", "split", "columns", "order", "bad_rows", "urls")
+DATA_SETTINGS = tuple(name for name in DataTaskConfig.model_fields if name not in TaskConfig.model_fields)
 """Config fields that specify where questions come from; all others require `data`."""
 
 
