@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from vlmgym.sandbox.core.task import LineState, LineTask, Question, Task, TaskCo
 from vlmgym.sandbox.registry import make_game
 
 PREFIX = "qa/"
-KINDS = ("cell", "count", "legal", "after", "best")
 Kind = Literal["cell", "count", "legal", "after", "best"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPARED = 20
 """Number of states compared to check whether the number of legal actions varies."""
 ATTEMPTS = 100
@@ -144,17 +144,16 @@ class Questions(LineTask[QuestionState]):
         grid = self._grid(state)
         if grid is None:
             return None
-        where, word = self._pick(grid, rng)
-        question = f"{self._numbering} What is at {where}, as (row, column)?"
-        return Question(question, word, f"The cell at {where} is {word}.")
+        question, cell, word = self._ask_for_cell(grid, rng)
+        return Question(f"{question}?", word, f"The cell at {cell} is {word}.")
 
     def _count(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask for the number of legal actions; None if actions cannot be enumerated or their number never varies."""
         legal = self.game.legal_actions(state)
         if legal is None or not self._count_varies:
             return None
-        question, known = "How many of the actions are legal?", set(legal)
-        if self.game.answer.clicks == 2 and all((*action[2:], *action[:2]) in known for action in legal):
+        question, distinct = "How many of the actions are legal?", set(legal)
+        if self.game.answer.clicks == 2 and all((*action[2:], *action[:2]) in distinct for action in legal):
             question = f"{question} Two cells in either order are one action."
             legal = [action for action in legal if action[:2] < action[2:]]
         return Question(question, str(len(legal)), f"Legal are {'; '.join(map(self.game.answer.format, legal))}.")
@@ -168,8 +167,8 @@ class Questions(LineTask[QuestionState]):
     def _legal(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask whether a move is legal, equally often for legal and illegal moves; None if no illegal move is found."""
         legal = self.game.legal_actions(state)
-        drawn = (self.game.answer.sample(rng) for _ in range(ATTEMPTS))
-        illegal = None if legal is None else next((action for action in drawn if action not in legal), None)
+        samples = (self.game.answer.sample(rng) for _ in range(ATTEMPTS))
+        illegal = None if legal is None else next((action for action in samples if action not in legal), None)
         if illegal is None:
             return None
         if rng.random() < 0.5:
@@ -198,10 +197,9 @@ class Questions(LineTask[QuestionState]):
         if after is None or repr(move_rng.bit_generator.state) != unused:
             return None
         changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
-        where, word = self._pick(after, rng, changed if changed and rng.random() < 0.5 else None)
+        question, cell, word = self._ask_for_cell(after, rng, changed if changed and rng.random() < 0.5 else None)
         move = self.game.answer.format(action)
-        question = f"{self._numbering} What is at {where}, as (row, column), after the move {move}?"
-        return Question(question, word, f"After {move}, the cell at {where} is {word}.")
+        return Question(f"{question}, after the move {move}?", word, f"After {move}, the cell at {cell} is {word}.")
 
     def _best(self, state: Any, rng: np.random.Generator) -> Question | None:
         """Ask for the best move; None without an oracle, or if images hide something that the oracle may know."""
@@ -217,18 +215,15 @@ class Questions(LineTask[QuestionState]):
         c, grid = self.game.config, [row.split(", ") for row in self.game.describe(state).splitlines()]
         return grid if [len(row) for row in grid] == [c.columns] * c.rows else None
 
-    @property
-    def _numbering(self) -> str:
-        assert isinstance(self.game, BoardGame)
-        return self.game.numbering
-
-    def _pick(
+    def _ask_for_cell(
         self, grid: list[list[str]], rng: np.random.Generator, cells: Sequence[tuple[int, int]] | None = None
-    ) -> tuple[str, str]:
+    ) -> tuple[str, str, str]:
+        """Choose one of `cells`, by default any; return the start of the question, and the cell and its content."""
         assert isinstance(self.game, BoardGame)
         cells = cells or [(row, column) for row in range(len(grid)) for column in range(len(grid[0]))]
         row, column = cells[int(rng.integers(len(cells)))]
-        return self.game.where((row, column)), grid[row][column]
+        cell = self.game.where((row, column))
+        return f"{self.game.numbering} What is at {cell}, as (row, column)", cell, grid[row][column]
 
     def paint(self, state: QuestionState) -> Sequence[ImageArray]:
         return self.game.images(self.game.from_json(state.state))
