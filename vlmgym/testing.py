@@ -265,9 +265,9 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
     assert "<locals>" not in type(game).__qualname__, (
         "a class defined in a function cannot be imported by another process"
     )
-    with closing(WorkerProcess(_make_handler)) as worker:
+    with closing(WorkerProcess()) as worker:
         try:
-            worker.send(worker.pack(type(game), game.config.model_dump_json(), list(seeds)))
+            worker.send(worker.pack(transcripts, (type(game), game.config.model_dump_json(), list(seeds)), {}))
             others = receive_value(worker)
         except (UsageError, WorkerError) as error:
             raise AssertionError(
@@ -276,10 +276,6 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
             ) from error
     for seed, other in zip(seeds, others):
         assert_same(transcript(game, seed), other, f"seed {seed}, played in two processes")
-
-
-def _make_handler() -> Callable[..., list[list[dict[str, Any]]]]:
-    return transcripts
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:

@@ -165,7 +165,7 @@ class PoolWorker:
         self._unsent = bytearray()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._death: WorkerError | None = None
-        self.process = WorkerProcess(_make_handler)
+        self.process = WorkerProcess()
         self._channel = self.process.channel
 
     @property
@@ -256,10 +256,6 @@ def cancel(future: Future) -> None:
     """Cancel a future unless its event loop is closed."""
     if not future.get_loop().is_closed():
         future.cancel()
-
-
-def _make_handler() -> Callable[..., Any]:
-    return call_function
 
 
 # Ray clusters ---------------------------------------------------------------------------------------------------------

@@ -224,12 +224,14 @@ class WorkerProcess:
         channel: Channel to the process; event loops use its non-blocking reads and writes.
     """
 
-    def __init__(self, make_handler: Callable[..., Handler], *args: Any, name: str = "vlmgym worker") -> None:
+    def __init__(
+        self, make_handler: Callable[..., Handler] | None = None, *args: Any, name: str = "vlmgym worker"
+    ) -> None:
         """Start the process without waiting for it.
 
         Args:
             make_handler: Picklable function that is called in the process with `args`, and returns the function that
-                handles calls.
+                handles calls. Default: calls are handled by `call_function`.
             args: Arguments of `make_handler`: picklable objects, or resources such as `SharedArray` that can be sent to
                 a process while it is spawned.
             name: Name of the process.
@@ -342,11 +344,11 @@ def call_function(function: Callable[..., T], args: tuple[Any, ...], kwargs: dic
     return function(*args, **kwargs)
 
 
-def _serve(end: socket.socket, make_handler: Callable[..., Handler], args: tuple[Any, ...]) -> None:
+def _serve(end: socket.socket, make_handler: Callable[..., Handler] | None, args: tuple[Any, ...]) -> None:
     """Handle calls until the parent closes its end."""
     exit_with_parent()
     gc.freeze()  # imported objects are permanent, so the garbage collector need not scan them
-    channel, handler = Channel(end), make_handler(*args)
+    channel, handler = Channel(end), call_function if make_handler is None else make_handler(*args)
     with contextlib.suppress(ChannelClosed):
         while True:
             channel.send(handle(handler, channel.receive_packed()))
