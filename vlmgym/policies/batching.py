@@ -113,7 +113,7 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
             try:
                 result = function(*args)
                 if inspect.isawaitable(result):
-                    result = loop.run_until_complete(_awaited(result))
+                    result = loop.run_until_complete(result)
             except BaseException as error:
                 # SystemExit and CancelledError would silently end the thread; asyncio's futures reject StopIteration.
                 expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
@@ -122,7 +122,3 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
                 future.set_result(result)
         del job, function, args, future, result  # otherwise kept alive until the next call
     loop.close()
-
-
-async def _awaited(awaitable: Any) -> Any:
-    return await awaitable

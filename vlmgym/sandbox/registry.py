@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium
@@ -189,7 +189,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         UsageError: The game is unknown, fails to load, or is provided by several packages.
     """
     if (prefixed := _prefixed(game)) is not None:
-        loaded: type[Game[Any, Any]] = _load(prefixed[0])
+        loaded: type[Game[Any, Any]] = resolve_name(prefixed[0])
         return loaded
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
@@ -202,7 +202,7 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         meant = did_you_mean(game, [*(_split(other)[0] for other in _known()), *PRESETS])
         raise UsageError(f"unknown game {game!r}{meant}; the games are {', '.join(game_ids())}{published}")
     try:
-        loaded = _load(_sources()[name])
+        loaded = resolve_name(_sources()[name])
         if not (isinstance(loaded, type) and issubclass(loaded, Game)):
             raise UsageError("not a subclass of vlmgym's Game")
         if name != (actual := f"{loaded.name}-v{loaded.version}"):
@@ -285,12 +285,6 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
     if all(isinstance(game, Game) for game in listed) and ((perception, reasoning) != (3, 3) or overrides):
         raise UsageError("levels and config fields cannot be combined with a Game object")
     return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
-
-
-def _load(location: str) -> Any:
-    """Import a class given as `module:Class`."""
-    module, _, attribute = location.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def _prefixed(game: str) -> tuple[str, str, str] | None:

@@ -258,7 +258,7 @@ class BoardGame(Game[StateT, ActionT]):
 
     @property
     def style(self) -> BoardConfig:
-        """How the board is drawn."""
+        """How the board is drawn; games override it to leave out some effects."""
         config: BoardConfig = self.config
         return config
 

@@ -297,7 +297,9 @@ def _facts(game: Game[StateT, Any], state: StateT, config: PromptConfig) -> list
     """Return the description of a state and its legal actions, if the prompt has them."""
     facts = []
     if config.has_descriptions:
-        facts.append(f"{_DESCRIPTION[config.has_images]}:\n{game.describe(state)}")
+        only_text = "Instead of an image, this text shows the current state"
+        introduction = "Description of the current image" if config.has_images else only_text
+        facts.append(f"{introduction}:\n{game.describe(state)}")
     if config.show_legal:
         facts.append(f"Legal actions: {'; '.join(map(game.answer.format, game.legal_actions(state) or ()))}.")
     return facts
@@ -309,13 +311,6 @@ def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig)
     what = "image" if config.has_images else "description"
     unchanged = f" The {what} has not changed." if game.invalid_keeps_state else ""
     return f"Your last response was not played: {feedback}.{unchanged}"
-
-
-_DESCRIPTION = {
-    False: "Instead of an image, this text shows the current state",
-    True: "Description of the current image",
-}
-"""Introductions to a description, keyed by whether the prompt also has images."""
 
 
 def turn_messages(
