@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Generic
 
@@ -91,25 +91,22 @@ class Episode(Generic[StateT, ActionT]):
 
     def respond(self, response: str) -> Scored[StateT, ActionT]:
         """Take a turn with a model's response; raise `EpisodeEnded` after the end."""
-        try:
-            return self._record(score_response(self.game, self.state, response, self.rng, self.reward))
-        except (Exception, SystemExit):
-            with self.game_errors():  # entering it costs too much in every turn
-                raise
+        return self._take_turn(score_response, response)
 
     def act(self, action: ActionT) -> Scored[StateT, ActionT]:
         """Take a turn with a native action; raise `EpisodeEnded` after the end."""
-        try:
-            return self._record(score_action(self.game, self.state, action, self.rng, self.reward))
-        except (Exception, SystemExit):
-            with self.game_errors():
-                raise
+        return self._take_turn(score_action, action)
 
     def game_errors(self, *passed: type[Exception]) -> AbstractContextManager[None]:
         """Convert exceptions of the game's code in the next turn, except `passed` ones, to a `GameError`."""
         return game_errors(self.game.id, self.seed, self.turn + 1, *passed)
 
-    def _record(self, scored: Scored[StateT, ActionT]) -> Scored[StateT, ActionT]:
+    def _take_turn(self, score: Callable[..., Scored[StateT, ActionT]], turn: object) -> Scored[StateT, ActionT]:
+        try:
+            scored = score(self.game, self.state, turn, self.rng, self.reward)
+        except (Exception, SystemExit):
+            with self.game_errors():  # entering it costs too much in every turn
+                raise
         self.state = scored.next_state
         self.turn += 1
         self.score += scored.game
