@@ -33,6 +33,7 @@ from benchmarks.scripts import repeat
 from vlmgym.cli.bench import Rates, Trial, measure
 from vlmgym.errors import UsageError
 from vlmgym.runs.files import check_own_file, write_own_json
+from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.drawing.encode import encode_png
 from vlmgym.sandbox.registry import make_game
 from vlmgym.terminal import parse_options, reporting_errors
@@ -169,7 +170,7 @@ def images_of(perception: int, size: int) -> list[ImageArray]:
             state = game.start(rng)
             for _ in range(seed * MOVES_BETWEEN):
                 if legal := game.legal_actions(state):
-                    state = game.step(state, legal[int(rng.integers(len(legal)))], rng).state
+                    state = game.step(state, pick(rng, legal), rng).state
             images += game.images(state)
     return images
 

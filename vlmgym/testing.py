@@ -38,7 +38,7 @@ from vlmgym.errors import EpisodeEnded, IllegalAction, ParseError, StateError, U
 from vlmgym.sandbox.core import response_format
 from vlmgym.sandbox.core.config import DIFFICULTIES, LEVELS
 from vlmgym.sandbox.core.episode import Episode, Snapshot
-from vlmgym.sandbox.core.game import Game, Step
+from vlmgym.sandbox.core.game import Game, Step, pick
 from vlmgym.sandbox.core.reward import Outcome, score_action, score_response
 from vlmgym.sandbox.envs.single import GameEnv
 from vlmgym.sandbox.registry import game_class, game_ids, make_game
@@ -91,7 +91,7 @@ def sample_states(game: AnyGame, seeds: Seeds) -> Iterator[Any]:
 def choose(game: AnyGame, state: Any, chooser: np.random.Generator) -> Any:
     """Choose a random legal action; None in a final state."""
     legal = legal_actions(game, state)
-    return legal[int(chooser.integers(len(legal)))] if legal else None
+    return pick(chooser, legal) if legal else None
 
 
 def legal_actions(game: AnyGame, state: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from benchmarks.calibration.marks import MARKS
 from benchmarks.calibration.spec import AnyGame, Crops
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import pick
 from vlmgym.sandbox.drawing.degrade import resize
 
 SIDE = 16
@@ -71,7 +72,7 @@ def cells_in_play(game: AnyGame) -> Sequence[Hashable]:
                 break
             legal = game.legal_actions(episode.state) or ()
             best = game.best_action(episode.state) if seed % 2 else None
-            episode.act(legal[int(rng.integers(len(legal)))] if best is None else best)
+            episode.act(pick(rng, legal) if best is None else best)
     return sorted(found, key=repr)
 
 

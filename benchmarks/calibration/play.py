@@ -13,6 +13,7 @@ from gymnasium import spaces
 from benchmarks.calibration.estimate import Estimate
 from benchmarks.calibration.spec import AnyGame, CalibrationPlayer, Spec
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.core.game import pick
 
 Measures = Mapping[str, Estimate]
 """Means over episodes by name."""
@@ -87,7 +88,7 @@ class _Play:
         if self._player == "random-legal":
             legal = game.legal_actions(state) or ()
             self._legal_counts.append(len(legal))
-            return legal[int(self._rng.integers(len(legal)))]
+            return pick(self._rng, legal)
         if self._known is not None:
             return self._known(state)
         effort = self._effort

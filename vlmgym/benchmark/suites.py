@@ -34,7 +34,7 @@ from vlmgym.runs.record import (
 )
 from vlmgym.runs.store import StoredRun
 from vlmgym.sandbox.core import response_format
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import Game, pick
 from vlmgym.sandbox.core.prompt import ObservationType
 from vlmgym.sandbox.registry import game_class, make_game
 
@@ -169,7 +169,7 @@ def _any_response(game: Game[Any, Any], state: Any, rng: np.random.Generator) ->
     kind, legal = rng.random(), game.legal_actions(state)
     if kind < 0.1:
         return "?"
-    action = game.answer.sample(rng) if kind < 0.4 or not legal else legal[int(rng.integers(len(legal)))]
+    action = game.answer.sample(rng) if kind < 0.4 or not legal else pick(rng, legal)
     # Without reasoning, whose text in demonstrations may change without a change of the task.
     return response_format.compose(game.describe(state), "", game.answer.format(action))
 

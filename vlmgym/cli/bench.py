@@ -19,7 +19,7 @@ from rich.table import Table
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.episode import Snapshot
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import Game, pick
 from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.options import GameOptions
 from vlmgym.workers.pool import check_num_workers, num_workers_for
@@ -173,7 +173,7 @@ def legal_script(
 def legal_action(episode: Any, rng: np.random.Generator) -> Any:
     """Choose a random legal action; for an ended episode, any action, because the next step resets the episode."""
     legal = episode.game.legal_actions(episode.state)
-    return legal[int(rng.integers(len(legal)))] if legal else episode.game.answer.sample(rng)
+    return pick(rng, legal) if legal else episode.game.answer.sample(rng)
 
 
 def play(env: Any, script: Script) -> Trial:

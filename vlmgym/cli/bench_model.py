@@ -28,7 +28,7 @@ from vlmgym.policies.openai.policy import OpenAIOptions, OpenAIPolicy, image_url
 from vlmgym.rollout.runner import run_all, run_async
 from vlmgym.runs.files import check_own_file, write_own_json
 from vlmgym.runs.record import GameRecord
-from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.game import Game, ImageArray, pick
 from vlmgym.sandbox.options import GameOptions
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _draw(game: Game[Any, Any], seed: int) -> tuple[list[ImageArray], str]:
         actions = game.legal_actions(state)
         if not actions:
             break
-        state = game.step(state, actions[int(rng.integers(len(actions)))], rng).state
+        state = game.step(state, pick(rng, actions), rng).state
     return list(game.images(state)), game.instructions(state)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from vlmgym.errors import EpisodeError, UsageError
 from vlmgym.policies.base import Prompt, StatePolicy, policy_rng
 from vlmgym.sandbox.answers.base import ActionT
-from vlmgym.sandbox.core.game import Game
+from vlmgym.sandbox.core.game import Game, pick
 from vlmgym.sandbox.core.response_format import answer_only
 
 NO_MOVE = "no oracle move"
@@ -32,7 +32,7 @@ def random_legal_action(game: Game[Any, ActionT], state: Any, rng: np.random.Gen
     if legal is None:
         action: ActionT = game.answer.sample(rng)
         return action
-    return legal[int(rng.integers(len(legal)))] if legal else None
+    return pick(rng, legal) if legal else None
 
 
 class RandomLegalPolicy(StatePolicy):

@@ -15,7 +15,7 @@ from vlmgym.sandbox.answers.line import Line
 from vlmgym.sandbox.core.board_game import BoardGame
 from vlmgym.sandbox.core.config import LIST, Difficulty, GameConfig, config_field, setting
 from vlmgym.sandbox.core.episode import Episode
-from vlmgym.sandbox.core.game import Game, ImageArray
+from vlmgym.sandbox.core.game import Game, ImageArray, pick
 from vlmgym.sandbox.core.perception import Perception
 from vlmgym.sandbox.core.response_format import INSTRUCTIONS_START
 from vlmgym.sandbox.core.task import LineState, LineTask, Question, Task, TaskConfig
@@ -134,7 +134,7 @@ class Questions(LineTask[QuestionState]):
 
     def _random_legal(self, state: Any, rng: np.random.Generator) -> Any:
         legal = self.game.legal_actions(state)
-        return legal[int(rng.integers(len(legal)))] if legal else None
+        return pick(rng, legal) if legal else None
 
     @cached_property
     def _makers(self) -> Mapping[str, Callable[[Any, np.random.Generator], Question | None]]:
@@ -221,7 +221,7 @@ class Questions(LineTask[QuestionState]):
         """Choose one of `cells`, by default any; return the start of the question, and the cell and its content."""
         assert isinstance(self.game, BoardGame)
         cells = cells or [(row, column) for row in range(len(grid)) for column in range(len(grid[0]))]
-        row, column = cells[int(rng.integers(len(cells)))]
+        row, column = pick(rng, cells)
         cell = self.game.where((row, column))
         return f"{self.game.numbering} What is at {cell}, as (row, column)", cell, grid[row][column]
 
