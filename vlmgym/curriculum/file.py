@@ -13,6 +13,8 @@ from vlmgym.errors import UsageError, describe_validation_error
 from vlmgym.sandbox.core.data_task import DATA_SETTINGS, DataTask
 from vlmgym.sandbox.registry import PRESETS, game_class
 
+BUILT_IN = Path(__file__).with_name("files")
+"""Folder of the built-in curricula."""
 By = Literal["step", "episode", "success"]
 Measure = Literal["score", "reward", "played"]
 
@@ -121,7 +123,7 @@ class CurriculumFile(StrictModel):
 
 def builtin_names() -> list[str]:
     """Return the names of the built-in curricula."""
-    return sorted(file.stem for file in _builtin().glob("*.toml"))
+    return sorted(file.stem for file in BUILT_IN.glob("*.toml"))
 
 
 def read_file(path: Path) -> CurriculumFile:
@@ -130,7 +132,7 @@ def read_file(path: Path) -> CurriculumFile:
     Raises:
         UsageError: The file does not exist or is invalid; the message says where, and what is accepted.
     """
-    builtin = _builtin() / f"{path}.toml"
+    builtin = BUILT_IN / f"{path}.toml"
     if not builtin.is_file() and not path.exists():
         raise UsageError(f"{path} is neither a file nor a built-in curriculum ({', '.join(builtin_names())})")
     try:
@@ -173,7 +175,3 @@ def _with(entry: EntryFile, settings: Mapping[str, Any]) -> EntryFile:
         for stage in entry.stages
     )
     return entry.model_copy(update={"overrides": {**entry.overrides, **settings}, "stages": tuple(stages)})
-
-
-def _builtin() -> Path:
-    return Path(__file__).with_name("files")

@@ -44,7 +44,7 @@ class ReplayPolicy(ModelPolicy):
             raise UsageError("the replay policy needs --record, the folder of a run")
         run = open_run(self.options.record)
         self._games = run.config.games
-        self._episodes = {(episode.game, episode.seed): episode for episode in run.episodes}
+        self._episodes = {episode.key: episode for episode in run.episodes}
         self._replies: dict[tuple[str, int], list[Reply]] = {}
         """Replies of the running episodes."""
 

@@ -140,8 +140,7 @@ def _seed(game: Game[Any, Any], index: int, split: Split) -> int:
     """Return the seed of an initial state."""
     questions = split_questions(game, StateConfig().validation_fraction)
     if questions is not None:
-        seeds = questions.training if split == "train" else questions.validation
-        return seeds[index % len(seeds)]
+        return questions.seed(index, validation=split == "validation")
     if split == "validation":
         return FIRST_VALIDATION_SEED + index
     if index >= FIRST_VALIDATION_SEED:

@@ -59,6 +59,11 @@ class QuestionSplit(NamedTuple):
     validation: range
     training: range
 
+    def seed(self, index: int, *, validation: bool) -> int:
+        """Return the seed of a question; indices cycle through those for training or for validation."""
+        seeds = self.validation if validation else self.training
+        return seeds[index % len(seeds)]
+
 
 @lru_cache(maxsize=64)
 def split_questions(game: Game[Any, Any], validation_fraction: float) -> QuestionSplit | None:
@@ -111,10 +116,8 @@ def sample_state(
             cannot be restored.
     """
     game.check_restorable()
-    split, question = split_questions(game, config.validation_fraction), index
-    if split is not None:
-        seeds = split.validation if validation else split.training
-        question = seeds[index % len(seeds)]
+    split = split_questions(game, config.validation_fraction)
+    question = index if split is None else split.seed(index, validation=validation)
     for attempt in range(MAX_ATTEMPTS if config.informative else 1):
         rng = np.random.default_rng([_STREAM, seed, index, attempt])
         episode: Episode[Any, Any] = Episode(game, question, reward, rng=rng)

@@ -125,7 +125,7 @@ class Task(Game[TaskStateT, ActionT]):
         return None if state.answered else self.solution(state)
 
 
-def accuracy(state: TaskState, infos: Infos, kind: str) -> dict[str, float]:
+def accuracy(state: TaskState, infos: Infos, kind: str = "") -> dict[str, float]:
     """Return the metrics `accuracy` and, unless `kind` is empty, `accuracy KIND`, from `correct` in the step's info.
 
     Invalid responses count as incorrect; an unanswered question has no accuracy.
@@ -177,7 +177,7 @@ class ChoiceTask(Task[ChoiceStateT, int]):
 
     def metrics(self, state: ChoiceStateT, infos: Infos) -> Metrics:
         """Report the accuracy."""
-        return accuracy(state, infos, "")
+        return accuracy(state, infos)
 
     def check_state(self, state: ChoiceStateT) -> None:
         """Check that the answer is possible. Overrides must call this."""
