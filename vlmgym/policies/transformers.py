@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlmgym.checks import check_int
@@ -82,20 +83,12 @@ class TransformersPolicy(BatchPolicy):
 
     async def respond_to_batch(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
         """Generate a reply to each prompt."""
-        return await self._thread.call(self._generate, self._model, images, prompts)
-
-    def _generate(self, model: LocalModel, image_lists: list[list[ImageArray]], prompts: list[Prompt]) -> Any:
         from vlmgym.policies.local_model import GenerationRequest
 
         options = self.options
         requests = [
-            GenerationRequest(images, prompt.conversation, options.request_seed(prompt))
-            for images, prompt in zip(image_lists, prompts, strict=True)
+            GenerationRequest(prompt_images, prompt.conversation, options.request_seed(prompt))
+            for prompt_images, prompt in zip(images, prompts, strict=True)
         ]
-        return model.generate(
-            requests,
-            options.max_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-        )
+        sampling: dict[str, Any] = {"temperature": options.temperature, "top_p": options.top_p, "top_k": options.top_k}
+        return await self._thread.call(partial(self._model.generate, requests, options.max_tokens, **sampling))
