@@ -87,10 +87,10 @@ def best_constant_caption(game: Caption, starts: int = 3) -> tuple[float, str]:
     """
     search = _Search(game)
     rng = np.random.default_rng(0)
-    found = [search.climb([])]
+    optima = [search.climb([])]
     for _ in range(starts - 1):
-        found.append(search.climb(rng.choice(len(search.words), 5, replace=False).tolist()))
-    caption = ", ".join(search.words[word] for word in max(found, key=lambda chosen: search.rewards(chosen)[-1]))
+        optima.append(search.climb(rng.choice(len(search.words), 5, replace=False).tolist()))
+    caption = ", ".join(search.words[word] for word in max(optima, key=lambda words: search.rewards(words)[-1]))
     return float(np.mean([game.score(state, caption)[0] for state in _photographs(game)])), caption
 
 
@@ -119,34 +119,34 @@ class _Search:
         self.lengths = np.array([len(tokenise(word)) for word in self.words])
         for i, word in enumerate(self.words):
             content = len(set(tokenise(word)) - FUNCTION_WORDS)
-            for j, known in enumerate(keywords):
-                found = named_keywords(word, known, self.limit)
-                self.named[i, j, : len(known)] = found
-                self.rest[i, j] = 0 if any(found) else content
+            for j, keywords_of_state in enumerate(keywords):
+                named = named_keywords(word, keywords_of_state, self.limit)
+                self.named[i, j, : len(keywords_of_state)] = named
+                self.rest[i, j] = 0 if any(named) else content
 
-    def rewards(self, chosen: list[int]) -> NDArray[np.float64]:
+    def rewards(self, words: list[int]) -> NDArray[np.float64]:
         """Approximate the mean reward of the chosen words after adding each possible word; the last entry adds none."""
-        found = np.any(self.named[chosen], axis=0, keepdims=True)
-        rest = np.sum(self.rest[chosen], axis=0, keepdims=True)
-        length = self.lengths[chosen].sum()
-        found = np.concatenate([self.named | found, found])
+        named = np.any(self.named[words], axis=0, keepdims=True)
+        rest = np.sum(self.rest[words], axis=0, keepdims=True)
+        length = self.lengths[words].sum()
+        named = np.concatenate([self.named | named, named])
         rest = np.concatenate([self.rest + rest, rest])
-        true = found.sum(2)
+        true = named.sum(2)
         precision = true / np.maximum(true + rest, 1)
-        reward = (found[:, :, : self.requested].mean(2) * np.minimum(1, precision / self.precision)).mean(1)
+        reward = (named[:, :, : self.requested].mean(2) * np.minimum(1, precision / self.precision)).mean(1)
         return np.where(np.append(self.lengths, 0) + length <= self.limit, reward, 0.0)
 
-    def climb(self, chosen: list[int]) -> list[int]:
+    def climb(self, words: list[int]) -> list[int]:
         """Add, remove or replace one word at a time, while that improves the reward."""
-        best = self.rewards(chosen)[-1]
+        best = self.rewards(words)[-1]
         while True:
-            fewer = [chosen, *([other for other in chosen if other != word] for word in chosen)]
-            steps = np.array([self.rewards(each) for each in fewer])
+            starts = [words, *([kept_word for kept_word in words if kept_word != word] for word in words)]
+            steps = np.array([self.rewards(words_left) for words_left in starts])
             base, added = np.unravel_index(int(steps.argmax()), steps.shape)
             if steps[base, added] <= best + 1e-9:
-                return chosen
+                return words
             best = steps[base, added]
-            chosen = fewer[base] + ([int(added)] if added < len(self.words) else [])
+            words = starts[base] + ([int(added)] if added < len(self.words) else [])
 
 
 if __name__ == "__main__":

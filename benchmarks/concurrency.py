@@ -210,19 +210,19 @@ def check(records: list[EpisodeRecord], options: Options) -> int:
 
 def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
     work = f"{options.episodes} concurrent episodes of 2048, {options.max_turns} turns"
-    found = Table(title=f"{work}, {options.latency:g} s per request, {workers} workers")
+    summary = Table(title=f"{work}, {options.latency:g} s per request, {workers} workers")
     for column in ("image", "seconds / ideal: median", "best", "worst", "turns/s"):
-        found.add_column(column, justify="right")
+        summary.add_column(column, justify="right")
     for column in ("main process", "workers", "drawing", "encoding"):
-        found.add_column(f"{column}, CPU ms per turn", justify="right")
-    for size, measured in runs.items():
-        ratios = [one.seconds / one.ideal for one in measured]
-        rate = statistics.median(one.turns / one.seconds for one in measured)
+        summary.add_column(f"{column}, CPU ms per turn", justify="right")
+    for size, results in runs.items():
+        ratios = [result.seconds / result.ideal for result in results]
+        rate = statistics.median(result.turns / result.seconds for result in results)
         ratio = statistics.median(ratios)
-        parts = (statistics.median(getattr(one, part) for one in measured)
+        parts = (statistics.median(getattr(result, part) for result in results)
                  for part in ("main", "workers", "drawing", "encoding"))  # fmt: skip
         goal = "" if ratio <= GOAL else f" (goal: {GOAL})"
-        found.add_row(
+        summary.add_row(
             f"{size} x {size}",
             f"{ratio:.3f}{goal}",
             f"{min(ratios):.3f}",
@@ -230,7 +230,7 @@ def table(runs: dict[int, list[Run]], options: Options, workers: int) -> Table:
             f"{rate:.0f}",
             *(f"{part:.2f}" for part in parts),
         )
-    return found
+    return summary
 
 
 def main() -> None:
@@ -246,7 +246,7 @@ def main() -> None:
                     runs[size].append(run(make_game("2048", size=size), url, workers, options))
         Console(width=None if sys.stdout.isatty() else 120).print(table(runs, options, count))
         if options.json is not None:
-            numbers = {size: [asdict(one) for one in measured] for size, measured in runs.items()}
+            numbers = {size: [asdict(result) for result in results] for size, results in runs.items()}
             write_own_json(options.json, numbers)
 
 

@@ -68,21 +68,21 @@ def play(actor: Actor, config: TrainConfig, count: int) -> tuple[list[EpisodeRol
         batch = list(start_rollouts(picks, config.seed, 1, config.play, config.states, config.reward))
         samples, _ = roll_out(actor, batch, config.rollout, (config.seed, 2))
         episodes += batch
-        prompts += [sample.prompt for each in samples for sample in each]
+        prompts += [sample.prompt for episode_samples in samples for sample in episode_samples]
     return episodes, prompts
 
 
 def critic_features(actor: Actor, prompts: Sequence[EncodedPrompt]) -> Floats:
     """Return the inputs of the value head for each prompt: last hidden state and mean hidden state of image tokens."""
     assert actor.critic is not None
-    read: list[torch.Tensor] = []
-    hook = actor.critic.register_forward_pre_hook(lambda _, given: read.append(given[0][:, 0]))
+    hidden: list[torch.Tensor] = []
+    hook = actor.critic.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0][:, 0]))
     with torch.no_grad():
         for first in range(0, len(prompts), 64):
-            actor.compute_logprobs([TrainSample(each, [actor.encoder.end]) for each in prompts[first : first + 64]])
+            actor.compute_logprobs([TrainSample(prompt, [actor.encoder.end]) for prompt in prompts[first : first + 64]])
     hook.remove()
-    together: Floats = torch.cat(read).double().numpy()
-    return together
+    features: Floats = torch.cat(hidden).double().numpy()
+    return features
 
 
 def board_features(turns: Sequence[TurnRecord]) -> Floats:
@@ -94,9 +94,9 @@ def _features_of(turn: TurnRecord) -> Iterator[float]:
     state: Any = turn.state
     board = np.array(state["board"])
     for tile in TILES:
-        here = board == tile
-        yield from here.ravel()
-        yield from (here.sum(), here.sum() ** 2)
+        cells = board == tile
+        yield from cells.ravel()
+        yield from (cells.sum(), cells.sum() ** 2)
     merging = sum(any(a == b for a, b in pairwise(line[line > 0])) for line in (*board, *board.T))
     yield from (merging, merging**2, turn.turn, "was not played" in turn.prompt)
 
@@ -119,8 +119,8 @@ def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats
     design = np.hstack([actions, board, np.ones((len(board), 1))])
     inverse = np.linalg.pinv(design.T @ design)
     weights = inverse @ (design.T @ advantages)
-    left = design * (advantages - design @ weights)[:, None]
-    sums = np.array([left[episodes == one].sum(0) for one in np.unique(episodes)])
+    scores = design * (advantages - design @ weights)[:, None]
+    sums = np.array([scores[episodes == episode].sum(0) for episode in np.unique(episodes)])
     errors = np.sqrt(np.diag(inverse @ sums.T @ sums @ inverse))
     return [(float(weights[place]), float(errors[place])) for place in range(actions.shape[1])]
 
@@ -135,14 +135,14 @@ def main() -> None:
     turns = [turn for episode in episodes for turn in episode.turns]
     rows = np.repeat([episode.prompt_id for episode in episodes], [len(episode.turns) for episode in episodes])
     rewards = [[turn.reward.total for turn in episode.turns] for episode in episodes]
-    returns = np.concatenate([discounted_returns(each, GAMMA) for each in rewards])
-    board, read = board_features(turns), critic_features(actor, prompts)
-    half = read.shape[1] // 2
+    returns = np.concatenate([discounted_returns(episode_rewards, GAMMA) for episode_rewards in rewards])
+    board, hidden = board_features(turns), critic_features(actor, prompts)
+    half = hidden.shape[1] // 2
     critics = {
         "nothing": np.full(len(returns), returns.mean()),
-        "last token": predict(read[:, :half], returns, rows),
-        "images": predict(read[:, half:], returns, rows),
-        "both": predict(read, returns, rows),
+        "last token": predict(hidden[:, :half], returns, rows),
+        "images": predict(hidden[:, half:], returns, rows),
+        "both": predict(hidden, returns, rows),
         "true board": predict(board, returns, rows),
     }
     illegal = [turn.outcome != "played" for turn in turns]
@@ -151,12 +151,13 @@ def main() -> None:
     names = ("critic reads", "explained variance", "lambda", "std", "illegal", "/ stderr", "merge", "/ stderr")
     table = Table(*names, box=SIMPLE)
     for name, values in critics.items():
-        judged = np.split(values, np.cumsum([len(each) for each in rewards])[:-1])
+        episode_values = np.split(values, np.cumsum([len(episode_rewards) for episode_rewards in rewards])[:-1])
+        explained = f"{explained_variance(values, returns):.2f}"
         for lam in LAMBDAS:
-            better = np.concatenate([gae(r, v, GAMMA, lam)[0] for r, v in zip(rewards, judged)])
-            found = effects(better, actions, board, rows)
-            cells = [f"{number:.2f}" for effect, error in found for number in (effect, effect / error)]
-            table.add_row(name, f"{explained_variance(values, returns):.2f}", f"{lam:g}", f"{better.std():.2f}", *cells)
+            advantages = np.concatenate([gae(r, v, GAMMA, lam)[0] for r, v in zip(rewards, episode_values)])
+            estimates = effects(advantages, actions, board, rows)
+            cells = [f"{number:.2f}" for effect, error in estimates for number in (effect, effect / error)]
+            table.add_row(name, explained, f"{lam:g}", f"{advantages.std():.2f}", *cells)
     make_console().print(f"{len(episodes)} episodes, {len(turns)} turns")
     make_console().print(table)
 

@@ -161,7 +161,7 @@ def write_page(folder: Path) -> Path:
         for arm, result in arms.items():
             states, greedy = result["states"], result["greedy"]
             shares = [f"{states[skill]:.1%}" for skill in ("perception", "format", "reasoning")]
-            rows.append([arm, str(seed), shown(states), shown(greedy), *shares])
+            rows.append([arm, str(seed), format_shares(states), format_shares(greedy), *shares])
         gains.append([str(seed), *(gain(arms, part, GRPO, other) for part, other in GAINS.values())])
     draw(folder.with_suffix(".png"), results)
     text = PAGE.format(
@@ -190,7 +190,7 @@ def paired(treated: Sequence[float], control: Sequence[float]) -> str:
     return f"{np.mean(differences):+.1%}" + ("" if interval is None else " ({:+.1%} to {:+.1%})".format(*interval))
 
 
-def shown(result: Mapping[str, Any]) -> str:
+def format_shares(result: Mapping[str, Any]) -> str:
     low, high = result["success_ci"]
     return f"{result['success']:.1%} ({low:.1%} to {high:.1%})"
 

@@ -41,19 +41,19 @@ class Flawed(StatePolicy):
 
     def respond(self, game: Any, state: Any, rng: np.random.Generator) -> str:
         """State a board, and play a move that is best there unless a rule or the plan is forgotten."""
-        defect, seen = rng.random(), state
+        defect, perceived = rng.random(), state
         if defect < 0.3:
             cells = [cell for row in state.board for cell in row]
             first, second = rng.choice(len(cells), 2, replace=False)
             cells[first], cells[second] = cells[second], cells[first]
-            seen = replace(state, board=game.in_rows(tuple(cells)))
-        action, legal = game.best_action(seen), game.legal_actions(state)
+            perceived = replace(state, board=game.in_rows(tuple(cells)))
+        action, legal = game.best_action(perceived), game.legal_actions(state)
         illegal = [move for move in range(4) if move not in legal]
         if 0.3 <= defect < 0.5 and illegal:
             action = int(rng.choice(illegal))
         elif action is None or 0.5 <= defect < 0.7:
             action = int(rng.choice(legal))
-        return compose(game.describe(seen), "", game.answer.format(action))
+        return compose(game.describe(perceived), "", game.answer.format(action))
 
 
 def main(options: Options) -> None:

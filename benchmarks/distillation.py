@@ -25,13 +25,13 @@ from benchmarks.demo import (
     CONTROL_CURVE,
     GRPO,
     START,
+    format_shares,
     gain,
     minutes_since_start,
     read_arm,
     read_part,
     read_seeds,
     read_validation,
-    shown,
 )
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
@@ -203,8 +203,8 @@ def write_page(folder: Path) -> Path:
         for arm, result in arms.items():
             states, greedy = result["states"], result["greedy"]
             minutes = ["", ""] if arm == START else [f"{result['minutes']:.1f}", minutes_to_read(result, arm)]
-            scores = [f"{states['perception']:.1%}", shown_score(result["games"])]
-            rows.append([arm, str(seed), shown(states), shown(greedy), *scores, *minutes])
+            scores = [f"{states['perception']:.1%}", format_score(result["games"])]
+            rows.append([arm, str(seed), format_shares(states), format_shares(greedy), *scores, *minutes])
         gains += [
             [str(seed), other, *(gain(arms, part, DISTILL, other) for part in ("states", "greedy"))]
             for other in (SFT, GRPO, BOTH)
@@ -217,9 +217,9 @@ def write_page(folder: Path) -> Path:
         DISTILL=DISTILL,
         BOTH=BOTH,
         teacher=f"{teacher['states']['success']:.0%}",
-        teacher_games=shown_score(teacher["games"]),
-        random=shown_score(players["random"]),
-        oracle=shown_score(players["oracle"]),
+        teacher_games=format_score(teacher["games"]),
+        random=format_score(players["random"]),
+        oracle=format_score(players["oracle"]),
         read=READ,
         window=WINDOW,
         table=table(["", "seed", "sampled", "greedy", "perception", "whole games", "minutes", "minutes to read"], rows),
@@ -230,7 +230,7 @@ def write_page(folder: Path) -> Path:
     return page
 
 
-def shown_score(games: Mapping[str, Any]) -> str:
+def format_score(games: Mapping[str, Any]) -> str:
     return "{:.0f} ({:.0f} to {:.0f})".format(games["score"], *games["score_ci"])
 
 

@@ -189,10 +189,10 @@ def is_lossless(file: bytes, image: ImageArray) -> bool:
         return np.array_equal(np.asarray(opened.convert("RGB")), image)
 
 
-def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, what: str) -> dict[str, Encoded]:
+def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, unit: str) -> dict[str, Encoded]:
     files = {name: [encode(image) for image in images] for name, encode in CANDIDATES.items()}
     turns = {name: encoding(encode, images) for name, encode in CANDIDATES.items()}
-    rates = measure(turns, rounds, seconds, what)
+    rates = measure(turns, rounds, seconds, unit)
     return {
         name: Encoded(rates[name], sum(map(len, encoded)) / len(encoded), all(map(is_lossless, encoded, images)))
         for name, encoded in files.items()
@@ -210,20 +210,20 @@ def measure_encoding(size: int, rounds: int, seconds: float) -> dict[str, dict[s
     }
 
 
-def encoders_table(found: dict[str, Encoded], title: str) -> Table:
+def encoders_table(results: dict[str, Encoded], title: str) -> Table:
     table = Table("candidate", "images/s: median", "slowest", "fastest", "KB per file", "lossless", title=title)
-    for name, encoded in sorted(found.items(), key=lambda item: (not item[1].lossless, -item[1].rates.median)):
+    for name, encoded in sorted(results.items(), key=lambda item: (not item[1].lossless, -item[1].rates.median)):
         rates = encoded.rates
         numbers = (f"{value:,.0f}" for value in (rates.median, rates.slowest, rates.fastest))
         table.add_row(name, *numbers, f"{encoded.size / 1e3:.1f}", "yes" if encoded.lossless else "no")
     return table
 
 
-def numbers_of(found: dict[str, Encoded]) -> dict[str, Any]:
+def numbers_of(results: dict[str, Encoded]) -> dict[str, Any]:
     """Convert the results of encoders to plain data for JSON."""
     return {
         name: {"images/s": encoded.rates.rounds, "bytes": encoded.size, "lossless": encoded.lossless}
-        for name, encoded in found.items()
+        for name, encoded in results.items()
     }
 
 
@@ -234,10 +234,10 @@ def main() -> None:
             check_own_file(options.json)
         console = Console(width=None if sys.stdout.isatty() else 120)
         kinds = measure_encoding(options.size, options.rounds, options.seconds)
-        for title, found in kinds.items():
-            console.print(encoders_table(found, title))
+        for title, results in kinds.items():
+            console.print(encoders_table(results, title))
         if options.json is not None:
-            numbers = {title: numbers_of(found) for title, found in kinds.items()}
+            numbers = {title: numbers_of(results) for title, results in kinds.items()}
             write_own_json(options.json, numbers)
 
 

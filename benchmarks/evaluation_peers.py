@@ -88,23 +88,23 @@ def run(tool: Tool, options: Options, url: str, answers: Any) -> Run:
             raise UsageError(f"there is no {words[0]}: run bash setup.sh --integrations in the clone, and start there")
         answered = answers.value
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        done = subprocess.run(words, env=os.environ | keys, capture_output=True, text=True, check=False)
+        process = subprocess.run(words, env=os.environ | keys, capture_output=True, text=True, check=False)
         seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode or answers.value - answered != options.episodes * options.max_turns:
-        raise UsageError(f"{tool} failed: {(done.stderr or done.stdout)[-2000:]}")
+    if process.returncode or answers.value - answered != options.episodes * options.max_turns:
+        raise UsageError(f"{tool} failed: {(process.stderr or process.stdout)[-2000:]}")
     return Run(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 def table(runs: dict[Tool, list[Run]], options: Options) -> Table:
     turns = options.episodes * options.max_turns
     work = f"{options.episodes} concurrent episodes of 2048, {options.max_turns} turns, {options.size} x {options.size}"
-    found = Table("", title=f"{work}, {options.latency:g} s per request, medians of {options.rounds} runs")
+    summary = Table("", title=f"{work}, {options.latency:g} s per request, medians of {options.rounds} runs")
     for column in ("seconds", "turns/s", "CPU ms per turn"):
-        found.add_column(column, justify="right")
-    for tool, measured in runs.items():
-        seconds, cpu = (statistics.median(getattr(one, name) for one in measured) for name in ("seconds", "cpu"))
-        found.add_row(tool, f"{seconds:.1f}", f"{turns / seconds:.0f}", f"{1e3 * cpu / turns:.1f}")
-    return found
+        summary.add_column(column, justify="right")
+    for tool, results in runs.items():
+        seconds, cpu = (statistics.median(getattr(result, name) for result in results) for name in ("seconds", "cpu"))
+        summary.add_row(tool, f"{seconds:.1f}", f"{turns / seconds:.0f}", f"{1e3 * cpu / turns:.1f}")
+    return summary
 
 
 def main() -> None:

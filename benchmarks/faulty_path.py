@@ -56,10 +56,10 @@ class FaultyPath:
     def change(self, body: dict[str, Any], at_once: int) -> dict[str, Any]:
         """Return the body as the model gets it; `at_once` is the number of concurrent requests."""
         images, turns = images_of(body), [role for role, _ in messages_of(body)].count("user")
-        shown = self.shown(images, at_once, turns)
-        if shown is None:
+        replaced = self.replaced_images(images, at_once, turns)
+        if replaced is None:
             return body
-        urls, messages = iter([image_url(image) if image is not None else None for image in shown]), []
+        urls, messages = iter([image_url(image) if image is not None else None for image in replaced]), []
         for role, parts in messages_of(body):
             content = []
             for part in parts:
@@ -71,7 +71,7 @@ class FaultyPath:
             messages.append({"role": role, "content": content[0]["text"] if is_text else content})
         return {**body, "messages": messages}
 
-    def shown(self, images: list[ImageArray], at_once: int, turns: int) -> Sequence[ImageArray | None] | None:
+    def replaced_images(self, images: list[ImageArray], at_once: int, turns: int) -> Sequence[ImageArray | None] | None:
         """Return the images that replace those of a request, None for a missing one; None if nothing changes."""
         count = len(images)
         match self.fault:

@@ -145,11 +145,11 @@ def _fields(config: type[GameConfig]) -> Iterator[str]:
     """Yield the table of a game's own config fields, and a sentence about the shared ones."""
     shared = {field for fields in shared_fields().values() for field in fields}
     fields = options_of(config)
-    own = [field for field in fields if field not in shared]
-    if own:
-        yield field_table(own)
-    listed = _listed(field.name for field in fields if field in shared)
-    yield f"[Shared with other games](../games.md#shared-config-fields): {listed}."
+    unshared = [field for field in fields if field not in shared]
+    if unshared:
+        yield field_table(unshared)
+    shared_names = _listed(field.name for field in fields if field in shared)
+    yield f"[Shared with other games](../games.md#shared-config-fields): {shared_names}."
 
 
 def _title(games: Sequence[str]) -> str:

@@ -52,11 +52,11 @@ def main() -> None:
         games = {name: make_game(name) for name in dict.fromkeys((REFERENCE, *names))}
         scripts = {name: legal_script(game, options.num_envs, options.steps) for name, game in games.items()}
         makers = {name: partial(make_vec, game, options.num_envs, 0, copy=False) for name, game in games.items()}
-        with opened(makers) as made:
-            trials = {name: play(env, scripts[name]) for name, env in made.items()}
+        with opened(makers) as envs:
+            trials = {name: play(env, scripts[name]) for name, env in envs.items()}
             rates = measure(trials, options.rounds, options.seconds, "steps")
         rows = [
-            (name, _shown(rate.median / rates[REFERENCE].median), _shown(1000 * _first_seconds(games[name])))
+            (name, _digits(rate.median / rates[REFERENCE].median), _digits(1000 * _first_seconds(games[name])))
             for name, rate in sorted(rates.items(), key=lambda item: -item[1].median)
         ]
         text = table(("game", "speed relative to 2048", "new episode (ms)"), rows)
@@ -64,11 +64,11 @@ def main() -> None:
             print(text)
         else:
             page = ROOT / "docs" / "environments.md"
-            written = write_between(page.read_text(encoding="utf-8"), "game-speed", text.splitlines())
-            replace_file(page, written.encode())
+            lines = text.splitlines()
+            replace_file(page, write_between(page.read_text(encoding="utf-8"), "game-speed", lines).encode())
 
 
-def _shown(number: float) -> str:
+def _digits(number: float) -> str:
     """Format a number with two significant digits, without an exponent."""
     return f"{float(f'{number:.2g}'):g}"
 

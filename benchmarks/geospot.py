@@ -88,8 +88,8 @@ def constant_answers() -> Table:
     countries = [places.country_of(city) for city in cities]
     points = places_of(cities)
     degrees = np.array([(latitude, longitude) for latitude in range(-60, 80, 2) for longitude in range(-180, 180, 2)])
-    known = np.array([region is not None for region in regions])
-    far = [
+    has_region = np.array([region is not None for region in regions])
+    kilometres = [
         distances(places_of(countries), places_of(countries)),
         distances(places_of(regions), places_of(regions)),
         distances(points, points),
@@ -97,31 +97,31 @@ def constant_answers() -> Table:
     ]
     for preset, stages in CURRICULA.items():
         for number, stage in enumerate(stages, 1):
-            total = sum(stage.weights) - stage.weights.region * ~known  # without a region there is one field fewer
+            total = sum(stage.weights) - stage.weights.region * ~has_region  # without a region there is one field fewer
             best = []
-            for km, weight, scale in zip(far, stage.weights, stage.scales):
+            for km, weight, scale in zip(kilometres, stage.weights, stage.scales):
                 kernels = np.exp(-km / scale) if scale else np.equal(km, 0).astype(np.float64)
                 best.append(int(np.argmax(np.nan_to_num(kernels) @ (weight / total))))
             country, region, city, place = best
-            named = regions[region]
+            best_region = regions[region]
             latitude, longitude = np.concatenate([points, degrees])[place]
             answer = Place(
                 cities[city].name,
-                None if named is None else named.name,
+                None if best_region is None else best_region.name,
                 countries[country].name,
                 (float(latitude), float(longitude)),
             )
             game = Geospot(GeospotConfig(preset=preset, stage=number))
             text = format_place(answer)
-            rewards = [game.score(state_of(each, (each.latitude, each.longitude)), text)[0] for each in cities]
-            shown = ", ".join(line.partition(": ")[2] for line in text.splitlines())
-            table.add_row(preset, str(number), f"{np.mean(rewards):.3f}", shown)
+            rewards = [game.score(state_of(target, (target.latitude, target.longitude)), text)[0] for target in cities]
+            fields = ", ".join(line.partition(": ")[2] for line in text.splitlines())
+            table.add_row(preset, str(number), f"{np.mean(rewards):.3f}", fields)
     return table
 
 
-def places_of(named: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:
+def places_of(places: Sequence[City | Country | Region | None]) -> NDArray[np.float64]:
     """Return latitudes and longitudes in degrees, shape (places, 2); NaN where the place is None."""
-    return np.array([(np.nan, np.nan) if each is None else (each.latitude, each.longitude) for each in named])
+    return np.array([(np.nan, np.nan) if place is None else (place.latitude, place.longitude) for place in places])
 
 
 def distances(answers: NDArray[np.float64], truths: NDArray[np.float64]) -> NDArray[np.float64]:

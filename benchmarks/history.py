@@ -45,19 +45,19 @@ def cpu_per_turn(name: str, workers: int, settings: dict[str, Any]) -> float:
     """Return the CPU time per turn in seconds, of this process and its workers."""
 
     def play(max_turns: int) -> tuple[float, int]:
-        start = used()
+        start = cpu_seconds()
         records = evaluate(game, policy, EPISODES, max_turns=max_turns, workers=workers, **settings)
-        return used() - start, sum(len(record.turns) for record in records)
+        return cpu_seconds() - start, sum(len(record.turns) for record in records)
 
     game, policy = vlmgym.make_game(name, size=SIZE), RandomMoves(PolicyOptions())
     play(1)  # to warm up
-    (first, few), (whole, many) = play(1), play(TURNS)
-    return (whole - first) / (many - few)
+    (short_time, short_turns), (long_time, long_turns) = play(1), play(TURNS)
+    return (long_time - short_time) / (long_turns - short_turns)
 
 
-def used() -> float:
+def cpu_seconds() -> float:
     """Return the CPU time of this process and its finished workers in seconds."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    usages = (resource.getrusage(processes) for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
@@ -66,8 +66,9 @@ def main() -> None:
     rows = []
     for game in GAMES:
         for workers in (0, 1):
-            plain, past = (min(cpu_per_turn(game, workers, HISTORIES[name]) for _ in range(5)) for name in HISTORIES)
-            rows.append([game, str(workers), f"{plain * 1e3:.1f} ms", f"{past * 1e3:.1f} ms", f"{past / plain:.2f}"])
+            plain, history = (min(cpu_per_turn(game, workers, HISTORIES[name]) for _ in range(5)) for name in HISTORIES)
+            times = (f"{plain * 1e3:.1f} ms", f"{history * 1e3:.1f} ms", f"{history / plain:.2f}")
+            rows.append([game, str(workers), *times])
     print(table(["game", "workers", *HISTORIES, "ratio"], rows))
 
 

@@ -51,20 +51,20 @@ def main() -> None:
         args += ["--moves", "20", "--informative", "--tokens", "80", "--states", "16", "--lr", "3e-4", "--steps", "40"]
         args += ["--micro-batch", "128", "--output-dir", str(options.output_dir)]
         command = [sys.executable, str(ROOT / "examples" / "grpo.py"), *args]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        log.write_text(done.stdout)
+        process = subprocess.run(command, capture_output=True, text=True, check=True)
+        log.write_text(process.stdout)
     rewards = [float(reward) for reward in re.findall(r"reward (\S+),", log.read_text())]
     draw_rewards(options.pages / "learn_rl.png", rewards)
     states = {"moves": (0, 20), "informative": True}
     episodes = [*make_episodes("2048", 256, seed=10**9, states=states, reward=SIGN, **config)]
-    requests = [GenerationRequest(each.images, each.prompt, seed=number) for number, each in enumerate(episodes)]
+    requests = [GenerationRequest(episode.images, episode.prompt, seed=seed) for seed, episode in enumerate(episodes)]
     merges: dict[Path, list[bool]] = {}
     responses: dict[Path, list[str]] = {}
     for folder in (options.start, options.output_dir):
         replies = LocalModel(str(folder), device="cpu").generate(requests, 80, temperature=1.0)
         responses[folder] = [reply.text for reply in replies if isinstance(reply, Reply)]
-        restored = [Episode.restore(each.snapshot()) for each in episodes]
-        merges[folder] = [each.respond(text).game > 0 for each, text in zip(restored, responses[folder])]
+        restored = [Episode.restore(episode.snapshot()) for episode in episodes]
+        merges[folder] = [episode.respond(text).game > 0 for episode, text in zip(restored, responses[folder])]
     learned = np.greater(merges[options.output_dir], merges[options.start])
     example = int(np.argmax(learned))  # the first board that only the trained model solves
     board = Image.fromarray(episodes[example].images[0]).resize((288, 288), Image.Resampling.NEAREST)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, gain, read_part, shown
+from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, format_shares, gain, read_part
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
 from benchmarks.markdown import table, wrapped
@@ -219,7 +219,7 @@ def base_args(name: str, seed: int) -> tuple[str, ...]:
 
 def arm_args(name: str, seed: int, arm: str) -> tuple[str, ...]:
     """Return the options of the run of an arm, except for its model; GRPO's run includes more SFT."""
-    own: dict[str, tuple[str, ...]] = {
+    arm_options: dict[str, tuple[str, ...]] = {
         GRPO: ("--sft.control-steps", str(GAMES[name].control_steps)),
         PPO: ("--algorithm", "ppo", *PPO_ARGS),
         PERMUTED: ("--control", "permuted"),
@@ -227,7 +227,7 @@ def arm_args(name: str, seed: int, arm: str) -> tuple[str, ...]:
     }
     evaluation = ("--evaluation.states", "512", "--evaluation.episodes", str(EPISODES))
     shared = (*common_args(name), "--seed", str(seed), "--sft.steps", "0", *RL, *GAMES[name].rl_args, *evaluation)
-    return (*shared, *own[arm])
+    return (*shared, *arm_options[arm])
 
 
 def file_stem(name: str, seed: int, arm: str) -> str:
@@ -298,7 +298,7 @@ def write_page(results: Path) -> Path:
         for seed, arms in stored[name].items():
             for arm, result in arms.items():
                 states, greedy = result["states"], result["greedy"]
-                cells = [shown(states), f"{greedy['success']:.1%}", f"{states['perception']:.1%}"]
+                cells = [format_shares(states), f"{greedy['success']:.1%}", f"{states['perception']:.1%}"]
                 rows.append([arm, str(seed), *cells, describe(result["games"][game.measure])])
             if GRPO not in arms:
                 continue

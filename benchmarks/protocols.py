@@ -226,12 +226,12 @@ class Store:
         drop_torn_line(path)
         return [Played.model_validate_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
-    def add(self, game: Game[Any, Any], policy: str, played: Sequence[Played]) -> None:
+    def add(self, game: Game[Any, Any], policy: str, episodes: Sequence[Played]) -> None:
         """Append episodes of a policy."""
         path = self._path(game, policy)
         with LineLog(path) as log:
-            for one in played:
-                log.write(one.model_dump_json())
+            for episode in episodes:
+                log.write(episode.model_dump_json())
 
     def _path(self, game: Game[Any, Any], policy: str) -> Path:
         return self._folder / f"{game.id}-{game.fingerprint}-{policy.replace(' ', '-')}.jsonl"
@@ -270,11 +270,11 @@ def baselines(store: Store, before: str) -> Iterator[str]:
             yield f"| `{setting.name}` | | | same game as `{same.name}` | | | |"
             continue
         for policy in setting.policies:
-            if played := store.read(setting.game, policy):
-                cells = (mean([getattr(one, name) for one in played]) for name in ("score", "moves", "turns"))
-                name = setting.metric or next(iter(played[0].metrics), "")
-                metric = f"{name} {describe([one.metrics.get(name) for one in played])}" if name else ""
-                yield f"| `{setting.name}` | {policy} | {len(played):,} | {' | '.join(cells)} | {metric} |"
+            if episodes := store.read(setting.game, policy):
+                cells = (mean([getattr(episode, name) for episode in episodes]) for name in ("score", "moves", "turns"))
+                name = setting.metric or next(iter(episodes[0].metrics), "")
+                metric = f"{name} {describe([episode.metrics.get(name) for episode in episodes])}" if name else ""
+                yield f"| `{setting.name}` | {policy} | {len(episodes):,} | {' | '.join(cells)} | {metric} |"
             elif (row := rows.get((f"| `{setting.name}`", policy))) is not None:
                 yield row
 
@@ -282,15 +282,15 @@ def baselines(store: Store, before: str) -> Iterator[str]:
 def comparison_table(store: Store, before: str) -> Iterator[str]:
     """Yield the lines of the table that compares policies with G1's published scores; for `before`, see `baselines`."""
     rows = {line.split(" | ")[0]: line for line in before.splitlines()}
-    here = ("random", G1Random.name, "random-legal", "oracle")
-    yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *here))} |"
-    yield "|---|---|" + "---|" * (len(PUBLISHED) + len(here))
+    policies = ("random", G1Random.name, "random-legal", "oracle")
+    yield f"| | counted | {' | '.join((*(f'published: {name}' for name in PUBLISHED), *policies))} |"
+    yield "|---|---|" + "---|" * (len(PUBLISHED) + len(policies))
     settings = {setting.name: setting for setting in SETTINGS}
     for row in COMPARISONS:
         game, cells = settings[row.setting].game, []
-        for policy in here:
-            played = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
-            cells.append(mean([getattr(one, row.counts) for one in played]) if played else "")
+        for policy in policies:
+            episodes = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
+            cells.append(mean([getattr(episode, row.counts) for episode in episodes]) if episodes else "")
         counted = "score" if row.counts == "score" else "moves played"
         if not any(cells) and f"| {row.game}" in rows:
             yield rows[f"| {row.game}"]
@@ -306,14 +306,14 @@ def mean(values: Sequence[float]) -> str:
 
 def describe(values: Sequence[float | str | None]) -> str:
     """Format a metric: the mean of numbers, or the most frequent string and its share; None values are ignored."""
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers_or_words = [value for value in values if value is not None]
+    if not numbers_or_words:
         return "not known"
-    words = Counter(value for value in known if isinstance(value, str))
+    words = Counter(value for value in numbers_or_words if isinstance(value, str))
     if not words:
-        return mean([float(value) for value in known])
+        return mean([float(value) for value in numbers_or_words])
     [(word, count)] = words.most_common(1)
-    return f"most often {word} ({count / len(known):.0%})"
+    return f"most often {word} ({count / len(numbers_or_words):.0%})"
 
 
 def write_between(text: str, name: str, lines: Iterable[str]) -> str:
@@ -323,9 +323,9 @@ def write_between(text: str, name: str, lines: Iterable[str]) -> str:
         UsageError: A marker is missing.
     """
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    before, found, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
+    before, begins, rest = text.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (begins and ends):
         raise UsageError(f"the page has no markers {begin.strip()} and {end}")
     return before + begin + "\n".join(lines) + "\n" + end + after
 

@@ -113,8 +113,8 @@ def pooled(arms: Sequence[Measured], decoding: str, skill: str) -> list[float]:
         parts = measured[decoding]
         whole = [float(true == 1) for true in parts["true"]]
         if skill == "wrong reason":
-            stated = zip(whole, parts["right"], parts["statements"])
-            values += [1 - true for true, right, count in stated if right and count]
+            responses = zip(whole, parts["right"], parts["statements"])
+            values += [1 - true for true, right, count in responses if right and count]
         else:
             values += whole if skill == "all true" else parts[skill]
     return values

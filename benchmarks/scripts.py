@@ -32,10 +32,10 @@ def copying(size: int, num_envs: int) -> Trial:
     """Return a trial that only copies one frame per environment step, an upper bound for the speed of environments."""
     rng = np.random.default_rng(0)
     sources = rng.integers(0, 256, (num_envs, size, size, 3), np.uint8)
-    shown = np.zeros_like(sources)
+    targets = np.zeros_like(sources)
 
     def step() -> int:
-        for source, target in zip(sources, shown):
+        for source, target in zip(sources, targets):
             np.copyto(target, source)
         return num_envs
 

@@ -44,11 +44,11 @@ def estimate(operations: float, bandwidth: float) -> dict[str, float]:
 
 def main() -> None:
     """Print the table of docs/training.md."""
-    found = {name: estimate(*peaks) for name, peaks in HARDWARE.items()}
-    rows = [[part, *(f"{seconds[part]:.0f} s" for seconds in found.values())] for part in next(iter(found.values()))]
-    rows.append(["a step", *(f"{sum(seconds.values()) / 60:.1f} min" for seconds in found.values())])
-    rows.append([f"{STEPS} steps", *(f"{STEPS * sum(seconds.values()) / 3600:.0f} h" for seconds in found.values())])
-    print(table(["", *(f"4 x {name}" for name in found)], rows))
+    by_gpu = {name: estimate(*peaks) for name, peaks in HARDWARE.items()}
+    rows = [[part, *(f"{seconds[part]:.0f} s" for seconds in by_gpu.values())] for part in next(iter(by_gpu.values()))]
+    rows.append(["a step", *(f"{sum(seconds.values()) / 60:.1f} min" for seconds in by_gpu.values())])
+    rows.append([f"{STEPS} steps", *(f"{STEPS * sum(seconds.values()) / 3600:.0f} h" for seconds in by_gpu.values())])
+    print(table(["", *(f"4 x {name}" for name in by_gpu)], rows))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ named = tyro.conf.subcommand
 COMMANDS: Any = Annotated[FreezeConfig, named("freeze")] | Annotated[RefreezeConfig, named("refreeze")]
 
 
-def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
+def freeze(config: FreezeConfig, frozen: Mapping[str, SuiteGame] = MappingProxyType({})) -> None:
     """Write a suite's file; measure the baselines of games that are not in `known` or have changed since."""
     if config.name in suite_names() and not config.replace:
         raise UsageError(f"{config.name} exists: choose another name, or add --replace if it was never published")
@@ -83,8 +83,8 @@ def freeze(config: FreezeConfig, known: Mapping[str, SuiteGame] = MappingProxyTy
     for game_id in sorted(RANKED):
         game = make_game(game_id, config.perception, config.reasoning)
         digest = behaviour_hash(game, config.seed)
-        if game_id in known and known[game_id].hash == digest:
-            games[game_id] = known[game_id]
+        if game_id in frozen and frozen[game_id].hash == digest:
+            games[game_id] = frozen[game_id]
             continue
         levels = (config.perception, config.reasoning)
         random, oracle = (

@@ -61,16 +61,16 @@ def measure_files(folder: Path, rows: int, reads: int) -> Shown:
     The second measurement shows opening with a warm cache; memory and times per row are from this measurement.
     """
     os.environ["VLMGYM_CACHE"] = str(folder / "cache")
-    shown = Shown("file", "MB", "opened in s", "again in s", "added memory in MB", "of it mapped", "ms per row", "p99")
-    shown.title = f"{rows} rows, {reads} read in shuffled order"
+    table = Shown("file", "MB", "opened in s", "again in s", "added memory in MB", "of it mapped", "ms per row", "p99")
+    table.title = f"{rows} rows, {reads} read in shuffled order"
     for name, write in FILES.items():
         path = folder / name
         write(path, rows)
-        first, again = (in_new_process(path, reads) for _ in range(2))
-        numbers = (path.stat().st_size / 1e6, first["opened"], again["opened"], again["resident"], again["mapped"])
-        shown.add_row(name, *(f"{number:.2f}" for number in (*numbers, again["mean"], again["p99"])))
+        first, second = (in_new_process(path, reads) for _ in range(2))
+        numbers = (path.stat().st_size / 1e6, first["opened"], second["opened"], second["resident"], second["mapped"])
+        table.add_row(name, *(f"{number:.2f}" for number in (*numbers, second["mean"], second["p99"])))
         path.unlink()
-    return shown
+    return table
 
 
 def measure(path: str, reads: int) -> dict[str, float]:
@@ -109,8 +109,8 @@ def memory() -> tuple[float, float]:
 
 def in_new_process(path: Path, reads: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--measure", str(path), "--reads", str(reads)]
-    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return found
+    numbers: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return numbers
 
 
 # Files ----------------------------------------------------------------------------------------------------------------

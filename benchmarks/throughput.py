@@ -178,7 +178,7 @@ def measure_steps(options: Options, names: list[str]) -> dict[str, Rates]:
 
 def measure_environments(options: Options, names: list[str], console: Console) -> dict[str, dict[int, Rates]]:
     """Measure the part `environments`: rates by number of environments, with and without workers."""
-    found = {}
+    results = {}
     scripts: dict[tuple[str, int], Script] = {}
     for name, workers in itertools.product(names, (0, WORKERS[-1])):
         numbers = [n for n in sorted(options.envs) if n >= workers]
@@ -192,21 +192,21 @@ def measure_environments(options: Options, names: list[str], console: Console) -
                 states = spread_states(game, n, SPREAD[name])
                 scripts[name, n] = legal_script(game, n, max(8, SCRIPTED // n), states=states)
         makers: Makers = {str(n): partial(make_vec, game, n, workers, copy=False) for n in numbers}
-        with opened(makers) as made:
-            turns = {key: play(env, scripts[name, env.num_envs]) for key, env in made.items()}
+        with opened(makers) as envs:
+            turns = {key: play(env, scripts[name, env.num_envs]) for key, env in envs.items()}
             rates = measure(turns, options.rounds, options.seconds, f"{name}, {workers} workers")
-        found[runner_name(name, workers, False)] = {int(key): measured for key, measured in rates.items()}
-    return found
+        results[runner_name(name, workers, False)] = {int(key): key_rates for key, key_rates in rates.items()}
+    return results
 
 
 def measure_memory(options: Options, names: list[str]) -> dict[str, float]:
     """Measure the part `memory`: bytes that each additional environment takes, summed over all processes."""
-    few, many = options.num_envs, options.num_envs * 5
-    found = {}
+    small, large = options.num_envs, options.num_envs * 5
+    results = {}
     for name, workers in itertools.product(names, WORKERS):
-        taken = [in_new_process(proportional_memory, name, n, workers, options.size) for n in (few, many)]
-        found[runner_name(name, workers, False)] = (taken[1] - taken[0]) / (many - few)
-    return found
+        sizes = [in_new_process(proportional_memory, name, n, workers, options.size) for n in (small, large)]
+        results[runner_name(name, workers, False)] = (sizes[1] - sizes[0]) / (large - small)
+    return results
 
 
 def measure_start(options: Options, names: list[str]) -> dict[str, tuple[float, float]]:
@@ -269,27 +269,27 @@ def steps_table(rates: Mapping[str, Rates], options: Options) -> Table:
     return table
 
 
-def environments_table(found: Mapping[str, Mapping[int, Rates]]) -> Table:
-    numbers = sorted({n for rates in found.values() for n in rates})
+def environments_table(results: Mapping[str, Mapping[int, Rates]]) -> Table:
+    numbers = sorted({n for rates in results.values() for n in rates})
     title = "environment steps/s by number of environments: median (slowest to fastest)"
     table = Table("candidate", *(f"{n:,}" for n in numbers), title=title)
-    for name, rates in found.items():
+    for name, rates in results.items():
         table.add_row(name, *(str(rates[n]) if n in rates else "skipped" for n in numbers))
     return table
 
 
-def memory_table(found: Mapping[str, float], options: Options) -> Table:
+def memory_table(results: Mapping[str, float], options: Options) -> Table:
     title = f"memory per environment = frame ({options.frame / 1e6:.2f} MB) + rest"
     table = Table("candidate", "MB in total", "KB without the frame", title=title)
-    for name, taken in found.items():
-        table.add_row(name, f"{taken / 1e6:.2f}", f"{(taken - options.frame) / 1e3:.1f}")
+    for name, size in results.items():
+        table.add_row(name, f"{size / 1e6:.2f}", f"{(size - options.frame) / 1e3:.1f}")
     return table
 
 
-def start_table(found: Mapping[str, tuple[float, float]], options: Options) -> Table:
+def start_table(results: Mapping[str, tuple[float, float]], options: Options) -> Table:
     title = f"start of {options.start_envs} environments"
     table = Table("candidate", "CPU seconds per worker", "wall seconds", title=title)
-    for name, (processor, wall) in found.items():
+    for name, (processor, wall) in results.items():
         table.add_row(name, f"{processor:.2f}", f"{wall:.2f}")
     return table
 
@@ -304,21 +304,21 @@ def step_goals(rates: Mapping[str, Rates], names: list[str]) -> Iterable[Goal]:
     share = median[runner_name("2048", 0, False)] / median[LIMIT]
     yield Goal("2048 in one process: at least half of the copy limit", f"{share:.2f}", share >= 0.5)
     for game in names[1:]:
-        ours = [median[runner_name("2048", n, False)] / median[runner_name(game, n, False)] for n in WORKERS]
+        factors = [median[runner_name("2048", n, False)] / median[runner_name(game, n, False)] for n in WORKERS]
         description = f"{game}: within a factor 2 of 2048, with 0, 1 and 2 workers"
-        yield Goal(description, ", ".join(f"{factor:.2f}" for factor in ours), max(ours) <= 2)
+        yield Goal(description, ", ".join(f"{factor:.2f}" for factor in factors), max(factors) <= 2)
 
 
-def environments_goals(found: Mapping[str, Mapping[int, Rates]]) -> Iterable[Goal]:
-    for name, rates in found.items():
+def environments_goals(results: Mapping[str, Mapping[int, Rates]]) -> Iterable[Goal]:
+    for name, rates in results.items():
         medians = [measured.median for measured in rates.values()]
         share = min(medians) / max(medians)
         description = f"{name}: flat from {min(rates)} to {max(rates)} environments (slowest / fastest at least 0.8)"
         yield Goal(description, f"{share:.2f}", share >= 0.8)
 
 
-def start_goals(found: Mapping[str, tuple[float, float]], options: Options) -> Iterable[Goal]:
-    for name, (processor, _) in found.items():
+def start_goals(results: Mapping[str, tuple[float, float]], options: Options) -> Iterable[Goal]:
+    for name, (processor, _) in results.items():
         description = f"{name}: {options.start_envs} environments start in less than 2 CPU seconds per worker"
         yield Goal(description, f"{processor:.2f} s", processor < 2)
 

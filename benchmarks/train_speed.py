@@ -85,8 +85,8 @@ class Clock(TrainerCallback):
 
 def cpu_seconds() -> float:
     """Return the total CPU seconds of this process and its children."""
-    found = [child.cpu_times() for child in psutil.Process().children()]
-    return float(time.process_time() + sum(each.user + each.system for each in found))
+    times = [child.cpu_times() for child in psutil.Process().children()]
+    return float(time.process_time() + sum(child_times.user + child_times.system for child_times in times))
 
 
 def make_trainer(*args: Any, **options: Any) -> Trainer:
@@ -118,10 +118,10 @@ def peak_memory(args: list[str], processes: int, folder: Path) -> float:
         while training.poll() is None:
             with suppress(psutil.NoSuchProcess, FileNotFoundError):
                 process = psutil.Process(training.pid)
-                for each in (process, *process.children(recursive=True)):
-                    status = Path(f"/proc/{each.pid}/status").read_text(encoding="utf-8")
-                    found = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
-                    peaks[each.pid] = max([peaks.get(each.pid, 0), *found])
+                for child in (process, *process.children(recursive=True)):
+                    status = Path(f"/proc/{child.pid}/status").read_text(encoding="utf-8")
+                    sizes = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
+                    peaks[child.pid] = max([peaks.get(child.pid, 0), *sizes])
             time.sleep(0.05)
     if training.returncode:
         raise UsageError(f"the training run failed: {' '.join(command)}")
@@ -206,9 +206,9 @@ def main() -> None:
         rows: list[dict[str, float]] = []
         for _ in range(options.rounds):
             for count, name in enumerate(OURS, 1):
-                taken, found = our_steps(replace(config, processes=count), run, options.steps)
-                times[name] += taken[1:]
-                rows += found[1:] if count == 1 else []
+                step_times, step_metrics = our_steps(replace(config, processes=count), run, options.steps)
+                times[name] += step_times[1:]
+                rows += step_metrics[1:] if count == 1 else []
             times[TRL] += trl_steps(run.tiny, config, options, folder / "trl")[1:]
         memory = {name: peak_memory(args, count, folder / str(count)) for count, name in enumerate(OURS, 1)}
     finally:
@@ -228,10 +228,10 @@ def print_tables(
     table = Table(title=f"one step of {options.states} states x 8 responses")
     for column in ("", "seconds: median", "fastest to slowest", "CPU seconds: median", "GB"):
         table.add_column(column)
-    medians = {name: tuple(float(np.median(each)) for each in zip(*found)) for name, found in times.items()}
-    for name, found in times.items():
+    medians = {name: tuple(float(np.median(column)) for column in zip(*steps)) for name, steps in times.items()}
+    for name, steps in times.items():
         wall, cpu = medians[name]
-        slowest, fastest = max(found)[0], min(found)[0]
+        slowest, fastest = max(steps)[0], min(steps)[0]
         gigabytes = f"{memory[name]:.1f}" if name in memory else ""
         table.add_row(name, f"{wall:.2f}", f"{fastest:.2f} to {slowest:.2f}", f"{cpu:.2f}", gigabytes)
     console = make_console()

@@ -49,8 +49,8 @@ def rows() -> Iterator[list[str]]:
             for num_envs in NUM_ENVS:
                 workers = (0, available_cores())
                 times = [[seconds_per_step(game, size, num_envs, count) for count in workers] for _ in range(ROUNDS)]
-                alone, divided = np.median(times, axis=0)
-                cells = [f"{alone * 1e6:.0f} us", f"{divided * 1e6:.0f} us", f"{divided / alone:.2f}"]
+                one_process, divided = np.median(times, axis=0)
+                cells = [f"{one_process * 1e6:.0f} us", f"{divided * 1e6:.0f} us", f"{divided / one_process:.2f}"]
                 yield [game, f"{size} px", str(num_envs), *cells]
 
 

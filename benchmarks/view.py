@@ -58,7 +58,7 @@ def served(folder: Path, **environment: str) -> Iterator[tuple[str, str]]:
             server.terminate()
 
 
-def measure(folder: Path, path: str, row: str, what: str) -> None:
+def measure(folder: Path, path: str, row: str, label: str) -> None:
     """Print the seconds from the request of a page to its first row, for a cold server and again."""
     with served(folder) as (base, token), chromium() as browser, browser.new_page() as page:
         seconds = []
@@ -68,7 +68,7 @@ def measure(folder: Path, path: str, row: str, what: str) -> None:
             page.goto(f"{base}{query}#episodes")
             page.wait_for_selector(row)
             seconds.append(time.perf_counter() - start)
-    print(f"{what:40} {seconds[0]:6.2f} s first, {seconds[1]:6.2f} s again")
+    print(f"{label:40} {seconds[0]:6.2f} s first, {seconds[1]:6.2f} s again")
 
 
 def write_picture(path: Path, root: Path) -> None:
@@ -89,14 +89,14 @@ def main(options: Options) -> None:
         if options.picture is not None:
             write_picture(options.picture, Path(root))
             return
-        many, large = Path(root) / "many", Path(root) / "large"
-        played = evaluate("2048", "random", 5, max_turns=20, workers=0)
-        answered = evaluate("scenes-questions", "random", 5, workers=0)
+        list_folder, run_folder = Path(root) / "many", Path(root) / "large"
+        games = evaluate("2048", "random", 5, max_turns=20, workers=0)
+        questions = evaluate("scenes-questions", "random", 5, workers=0)
         for number in range(RUNS):
-            write_run(many / f"run-{number}", played, EPISODES)
-        write_run(large / "run", answered, RUNS * EPISODES)
-        measure(many, "?", "#runs tbody tr", f"list of {RUNS:,} runs of {EPISODES} episodes")
-        measure(large, "run?run=run", ".row", f"list of {RUNS * EPISODES:,} episodes of a run")
+            write_run(list_folder / f"run-{number}", games, EPISODES)
+        write_run(run_folder / "run", questions, RUNS * EPISODES)
+        measure(list_folder, "?", "#runs tbody tr", f"list of {RUNS:,} runs of {EPISODES} episodes")
+        measure(run_folder, "run?run=run", ".row", f"list of {RUNS * EPISODES:,} episodes of a run")
 
 
 if __name__ == "__main__":

@@ -178,25 +178,25 @@ def check_all(options: Options) -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     checkpoint = train_reader(folder)
     (folder / "checks").mkdir(exist_ok=True)
-    planned = [("", seed) for seed in range(options.seeds)]
-    planned += [(fault, seed) for fault in INJECTED for seed in range(options.fault_seeds)]
+    checks = [("", seed) for seed in range(options.seeds)]
+    checks += [(fault, seed) for fault in INJECTED for seed in range(options.fault_seeds)]
     with vllm_server(checkpoint, folder) as url:
-        for fault, seed in track(planned, "checks", console=make_console(stderr=True)):
+        for fault, seed in track(checks, "checks", console=make_console(stderr=True)):
             name = f"{fault or 'healthy'}-{seed}.json".replace(" ", "-")
             once(folder / "checks" / name, partial(check, url, fault, seed))
         once(options.results / "images.json", partial(play_controls, url))
-    once(options.results / "checks.json", lambda: summarise(folder / "checks", planned))
+    once(options.results / "checks.json", lambda: summarise(folder / "checks", checks))
 
 
-def summarise(folder: Path, planned: Sequence[tuple[str, int]]) -> dict[str, list[list[str]]]:
+def summarise(folder: Path, checks: Sequence[tuple[str, int]]) -> dict[str, list[list[str]]]:
     """Return the faults that each check named, by the injected fault."""
-    named: dict[str, list[list[str]]] = {}
-    for fault, seed in planned:
+    faults_of: dict[str, list[list[str]]] = {}
+    for fault, seed in checks:
         findings = json.loads((folder / f"{fault or 'healthy'}-{seed}.json".replace(" ", "-")).read_text())
         faults = {finding["fault"] for finding in findings if finding["verdict"] == "wrong"}
         is_unclear = any(finding["verdict"] == "unclear" for finding in findings)
-        named.setdefault(fault, []).append(sorted(faults or ({"unclear"} if is_unclear else ())))
-    return named
+        faults_of.setdefault(fault, []).append(sorted(faults or ({"unclear"} if is_unclear else ())))
+    return faults_of
 
 
 PAGE = """\
@@ -340,8 +340,8 @@ def draw(path: Path) -> None:
         x, y = 2 + 59 * (number % 2), 5 + 13 * (number // 2)
         axes.text(x, y - 1.2, FAULTS[fault].meaning, fontsize=8.5, weight="bold", va="bottom")
         conversation = FAULTS[fault].meaning.find("conversation") >= 0
-        sent, seen = pictures(fault, turns, conversation=conversation)
-        for title, left, images in (("sent", x, sent), ("seen", x + 29, seen)):
+        sent_images, seen_images = pictures(fault, turns, conversation=conversation)
+        for title, left, images in (("sent", x, sent_images), ("seen", x + 29, seen_images)):
             axes.text(left, y + 3.2, title, fontsize=8, color="#777", va="center")
             for index, image in enumerate(images):
                 at = (left + 4 + 7.5 * index, left + 11 + 7.5 * index, y + 7, y)
@@ -360,18 +360,18 @@ def pictures(
     height = 0.2 if fault == "downsized" else 0.5
     game = make_game("canary", 1, 1, size=160, frames=1, height=height)
     images = [[game.images(CanaryState(((digit,),)))[0] for digit in digits] for digits in turns]
-    path, sent = FaultyPath(fault), [image for shown in images for image in shown]
+    path, sent_images = FaultyPath(fault), [image for turn_images in images for image in turn_images]
     if fault in ("cached", "downsized"):
-        blurred: Any = cv2.resize(cv2.resize(sent[0], (16, 16), interpolation=cv2.INTER_AREA), (160, 160))
-        seen: dict[str, list[ImageArray | None]] = {"cached": [sent[0]] * 2, "downsized": [blurred]}
-        return [*sent], seen[fault]
-    groups = [images] if conversation or len(images) == 1 else [[shown] for shown in images]
+        blurred: Any = cv2.resize(cv2.resize(sent_images[0], (16, 16), interpolation=cv2.INTER_AREA), (160, 160))
+        seen_images: dict[str, list[ImageArray | None]] = {"cached": [sent_images[0]] * 2, "downsized": [blurred]}
+        return [*sent_images], seen_images[fault]
+    groups = [images] if conversation or len(images) == 1 else [[turn_images] for turn_images in images]
     shown_images = list[ImageArray | None]()
     for group in groups:
-        flat = [image for shown in group for image in shown]
-        shown = path.shown(flat, at_once=2, turns=len(group))
-        shown_images += flat if shown is None else shown
-    return [*sent], shown_images
+        flat = [image for turn_images in group for image in turn_images]
+        replaced = path.replaced_images(flat, at_once=2, turns=len(group))
+        shown_images += flat if replaced is None else replaced
+    return [*sent_images], shown_images
 
 
 def main(args: Sequence[str] | None = None) -> None:
