@@ -117,30 +117,30 @@ def pip_install(requirement: str) -> str:
     return f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(requirement)}"
 
 
-def missing_extra(who: str, library: str, extra: str) -> UsageError:
-    """Return the error for a feature `who` that needs a missing library; `extra` is the extra that installs it."""
-    return UsageError(f"{who} needs {library}: run {pip_install(f'vlmgym[{extra}]')}")
+def missing_extra(feature: str, library: str, extra: str) -> UsageError:
+    """Return the error for a feature that needs a missing library; `extra` is the extra that installs it."""
+    return UsageError(f"{feature} needs {library}: run {pip_install(f'vlmgym[{extra}]')}")
 
 
 @contextmanager
-def importing(who: str, extra: str) -> Iterator[None]:
+def importing(feature: str, extra: str) -> Iterator[None]:
     """Raise a `UsageError` if a library imported in this context is missing or has an incompatible version."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise missing_extra(who, error.name or first_line(error), extra) from None
+        raise missing_extra(feature, error.name or first_line(error), extra) from None
     except ImportError as error:
         install = pip_install(f"vlmgym[{extra}]")
-        raise UsageError(f"{who} cannot import its libraries ({first_line(error)}): run {install}") from None
+        raise UsageError(f"{feature} cannot import its libraries ({first_line(error)}): run {install}") from None
 
 
 def describe_validation_error(error: ValidationError) -> str:
     """Describe the first unknown field of a pydantic error, else the first problem, as `field: message (got value)`."""
     problems = error.errors(include_url=False)
     problem = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
-    where = ".".join(str(part) for part in problem["loc"])
+    field = ".".join(str(part) for part in problem["loc"])
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     if problem["type"] not in ("value_error", "missing", "extra_forbidden"):  # unknown fields may hold secrets
         message = f"{message} (got {short_repr(problem['input'])})"
-    return f"{where}: {message}" if where else message
+    return f"{field}: {message}" if field else message

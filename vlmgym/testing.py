@@ -124,10 +124,10 @@ def actions_out_of_range(game: AnyGame) -> list[Any]:
 def in_space(game: AnyGame, action: Any) -> bool:
     """Return whether an action has the right type and is in the action space."""
     try:
-        fits = game.answer.to_action(action) == action
+        is_equal = game.answer.to_action(action) == action
     except UsageError:
         return False
-    return fits and game.answer.space.contains(np.asarray(action) if isinstance(action, tuple) else action)
+    return is_equal and game.answer.space.contains(np.asarray(action) if isinstance(action, tuple) else action)
 
 
 def accepts(game: AnyGame, state: Any, action: Any) -> bool:
@@ -143,16 +143,16 @@ def transcript(game: AnyGame, seed: int) -> list[dict[str, Any]]:
     """Play random actions, legal and illegal, and return everything that the seed determines."""
     chooser = np.random.default_rng([seed, 1])
     episode: Episode[Any, Any] = Episode(game, seed)
-    shown = [_facts(game, episode.state)]
+    facts = [_facts(game, episode.state)]
     infos: list[Mapping[str, Any]] = []
     for turn in range(TURNS):
         if episode.ended is not None:
             break
         action = game.answer.sample(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
-        shown.append(act_and_describe(episode, action))
-        infos.append(json.loads(shown[-1]["info"]))
-        shown[-1]["metrics"] = dict(game.metrics(episode.state, infos))
-    return shown
+        facts.append(act_and_describe(episode, action))
+        infos.append(json.loads(facts[-1]["info"]))
+        facts[-1]["metrics"] = dict(game.metrics(episode.state, infos))
+    return facts
 
 
 def transcripts(game: type[AnyGame], config: str, seeds: Seeds) -> list[list[dict[str, Any]]]:
@@ -194,16 +194,16 @@ def digest(game: AnyGame, state: Any) -> tuple[str, ...]:
     )
 
 
-def assert_same(expected: Any, got: Any, where: str) -> None:
+def assert_same(expected: Any, got: Any, location: str) -> None:
     """Assert that two nested values are equal, naming the first difference; a missing key counts as None."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in {**expected, **got}:
-            assert_same(expected.get(key), got.get(key), f"{where}, {key}")
+            assert_same(expected.get(key), got.get(key), f"{location}, {key}")
     elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
         for index, (item, other_item) in enumerate(zip(expected, got)):
-            assert_same(item, other_item, f"{where}, {index}")
+            assert_same(item, other_item, f"{location}, {index}")
     else:
-        assert expected == got, f"{where}: {expected!r} differs from {got!r}"
+        assert expected == got, f"{location}: {expected!r} differs from {got!r}"
 
 
 # Class and config -----------------------------------------------------------------------------------------------------
@@ -233,9 +233,9 @@ def check_new_rules(game: AnyGame, seeds: Seeds) -> None:
         other = game_class(other_id)
         if issubclass(cls, other) or issubclass(other, cls) or not words:
             continue
-        alike = SequenceMatcher(None, words, getattr(other, "prompt_template", "").split(), autojunk=False).ratio()
-        assert alike <= MOST_ALIKE, (
-            f"{alike:.0%} of the prompt is that of {other_id}: write a subclass or a config field of that game"
+        similarity = SequenceMatcher(None, words, getattr(other, "prompt_template", "").split(), autojunk=False).ratio()
+        assert similarity <= MOST_ALIKE, (
+            f"{similarity:.0%} of the prompt is that of {other_id}: write a subclass or a config field of that game"
         )
 
 
@@ -296,13 +296,13 @@ def check_seeds(game: AnyGame, seeds: Seeds) -> None:
 def check_global_random_state(game: AnyGame, seeds: Seeds) -> None:
     """Check that no method uses the global random state of `random` or `numpy.random`."""
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002 - compared, not used
-    again = same_game_again(game)
-    transcript(again, seeds[0])
-    for state in islice(walk(again, seeds[0]), 3):
-        again.best_action(state)
-        again.answer.key("up")
-        for action in legal_actions(again, state)[:5]:
-            score_response(again, state, again.respond(state, action), np.random.default_rng(0))
+    copy = same_game_again(game)
+    transcript(copy, seeds[0])
+    for state in islice(walk(copy, seeds[0]), 3):
+        copy.best_action(state)
+        copy.answer.key("up")
+        for action in legal_actions(copy, state)[:5]:
+            score_response(copy, state, copy.respond(state, action), np.random.default_rng(0))
     after = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
     assert before[0] == after[0], "a method uses the global state of random"
     assert before[1] == after[1], "a method uses the global state of numpy.random"
@@ -434,10 +434,10 @@ def check_steps(game: AnyGame, seeds: Seeds) -> None:
     for state in sample_states(game, seeds):
         for action in legal_actions(game, state)[:20]:
             step = game.step(state, action, np.random.default_rng(0))
-            where = f"step {action!r} in {game.to_json(state)}"
-            assert math.isfinite(step.reward), f"{where} returns the reward {step.reward}"
+            location = f"step {action!r} in {game.to_json(state)}"
+            assert math.isfinite(step.reward), f"{location} returns the reward {step.reward}"
             info = dict(step.info)
-            assert json.loads(json.dumps(info)) == info, f"{where} returns an info that JSON changes: {info!r}"
+            assert json.loads(json.dumps(info)) == info, f"{location} returns an info that JSON changes: {info!r}"
 
 
 def check_end(game: AnyGame, seeds: Seeds) -> list[str]:
@@ -480,8 +480,8 @@ def check_metrics(game: AnyGame, seeds: Seeds) -> None:
                 assert isinstance(value, float | int), f"the metric {name} is {value!r}, expected a number or a string"
                 assert math.isfinite(value), f"the metric {name} is {value!r}"
             stored = json.loads(json.dumps([dict(info) for info in infos]))
-            again = dict(game.metrics(episode.state, stored))
-            assert_same(metrics, again, f"metrics from JSON, seed {seed}, turn {turn}")
+            metrics_from_json = dict(game.metrics(episode.state, stored))
+            assert_same(metrics, metrics_from_json, f"metrics from JSON, seed {seed}, turn {turn}")
             action = game.answer.sample(chooser) if turn % 3 == 2 else choose(game, episode.state, chooser)
             if turn == TURNS or episode.ended is not None or action is None:
                 break
@@ -542,8 +542,8 @@ def _checked_oracle(game: AnyGame, state: Any) -> Any:
     best = game.best_action(state)
     assert game.to_json(state) == text, f"the oracle changed the state {text}"
     assert best is None or accepts(game, state, best), f"the oracle plays the illegal action {best!r} in {text}"
-    again = same_game_again(game).best_action(state)
-    assert again == best, f"the oracle plays {best!r}, then {again!r} in {text}"
+    second = same_game_again(game).best_action(state)
+    assert second == best, f"the oracle plays {best!r}, then {second!r} in {text}"
     return best
 
 
@@ -633,11 +633,11 @@ def check_images(game: AnyGame, seeds: Seeds) -> None:
 
 def check_image_and_description(game: AnyGame, seeds: Seeds) -> None:
     """Check that states with different descriptions have different images."""
-    seen: dict[tuple[str, ...], str] = {}
+    descriptions: dict[tuple[str, ...], str] = {}
     for state in sample_states(game, seeds):
         description = game.describe(state)
         assert description.strip(), f"the description of {game.to_json(state)} is empty"
-        other = seen.setdefault(digest(game, state), description)
+        other = descriptions.setdefault(digest(game, state), description)
         assert other == description, f"one image has two descriptions, {other!r} and {description!r}"
 
 

@@ -88,8 +88,8 @@ class EntryFile(StrictModel):
     @model_validator(mode="after")
     def _one_schedule(self) -> EntryFile:
         for n, stage in enumerate(self.stages, 1):
-            for by, given in (("step", stage.steps), ("episode", stage.episodes)):
-                if given is not None and by != self.by:
+            for by, duration in (("step", stage.steps), ("episode", stage.episodes)):
+                if duration is not None and by != self.by:
                     raise ValueError(f'stage {n} has {by}s, which need by = "{by}"')
             if self.by != "success" and (stage.duration is None) != (n == len(self.stages)):
                 raise ValueError(f"stage {n}: every stage except the last must have {self.by}s, and the last must not")

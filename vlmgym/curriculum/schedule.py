@@ -151,10 +151,10 @@ class Curriculum:
 
     def check(self, progress: Progress) -> None:
         """Raise `UsageError` unless `progress` fits the games of this curriculum and their numbers of stages."""
-        ours = [entry.stages[0].game.id for entry in self.entries]
-        theirs = [state.game for state in progress.entries]
-        if ours != theirs:
-            raise UsageError(f"the progress is for {', '.join(theirs)}, but the curriculum has {', '.join(ours)}")
+        ids = [entry.stages[0].game.id for entry in self.entries]
+        progress_ids = [state.game for state in progress.entries]
+        if ids != progress_ids:
+            raise UsageError(f"the progress is for {', '.join(progress_ids)}, but the curriculum has {', '.join(ids)}")
         if any(state.stage >= len(entry.stages) for entry, state in zip(self.entries, progress.entries)):
             raise UsageError("the progress is from another curriculum, with more stages")
 
@@ -190,7 +190,7 @@ class Curriculum:
 
     def at(self, entry: int, stage: str | None) -> Pick:
         """Return the pick of a recorded episode; raise `UsageError` if the entry has no such stage."""
-        match = next((known for known in self.entries[entry].stages if known.name == stage), None)
+        match = next((candidate for candidate in self.entries[entry].stages if candidate.name == stage), None)
         if match is None:
             raise UsageError(f"entry {entry + 1} of the curriculum has no stage {stage!r}")
         return Pick(entry, match.game, stage)
@@ -199,8 +199,8 @@ class Curriculum:
         """Draw the entry of an episode by weight, and return its index."""
         if len(self.entries) == 1:
             return 0
-        drawn = np.random.default_rng((_STREAM, seed, index)).random() * self._bounds[-1]
-        return min(bisect_right(self._bounds, drawn), len(self.entries) - 1)
+        point = np.random.default_rng((_STREAM, seed, index)).random() * self._bounds[-1]
+        return min(bisect_right(self._bounds, point), len(self.entries) - 1)
 
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
         """Compute the success of an episode or of a single response from its turns; the measure is 0 without turns."""
@@ -255,19 +255,19 @@ class Curriculum:
         return tuple(accumulate(entry.file.weight for entry in self.entries))
 
 
-def _entry(file: EntryFile, where: str) -> Entry:
+def _entry(file: EntryFile, location: str) -> Entry:
     stages = []
     for n, stage in enumerate(file.stages or (StageFile(),), 1):
         levels = (stage.perception or file.perception, stage.reasoning or file.reasoning)
         overrides = {**file.overrides, **stage.overrides}
-        place = f"{where}, stage {n}" if len(file.stages) > 1 else where
+        stage_location = f"{location}, stage {n}" if len(file.stages) > 1 else location
         for level in ("perception", "reasoning"):
             if level in overrides:
-                raise UsageError(f"{place}: {level} is a field of the stage, not an override")
+                raise UsageError(f"{stage_location}: {level} is a field of the stage, not an override")
         try:
             game = make_game(file.game, *levels, **overrides)
         except UsageError as error:
-            raise UsageError(f"{place}: {error}") from None
+            raise UsageError(f"{stage_location}: {error}") from None
         name = (stage.name or str(n)) if file.stages else None
         stages.append(Stage(name, game, file.at_least if stage.at_least is None else stage.at_least))
     return Entry(file, tuple(stages))

@@ -46,9 +46,9 @@ class GameTasksetConfig(vf.TasksetConfig):
 
     @model_validator(mode="after")
     def _check(self) -> GameTasksetConfig:
-        if own := {"games", "n", "seed", "split"} & self.settings.keys():
+        if reserved := {"games", "n", "seed", "split"} & self.settings.keys():
             options = "games, episodes, seed and split are options of the taskset"
-            raise ValueError(f"settings must not contain {', '.join(sorted(own))}: {options}")
+            raise ValueError(f"settings must not contain {', '.join(sorted(reserved))}: {options}")
         try:
             list(islice(self.starts(), len(self.games)))  # the first of each game
         except vlmgym.UsageError as error:

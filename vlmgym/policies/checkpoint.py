@@ -73,9 +73,9 @@ class ChatTemplate:
         response = compose("7391", "7392", "7393", tag=tag)
         turns = (Message("user", "1"), Message("assistant", response), Message("user", "2"))
         text = self.render(chat_messages(turns, (), lambda _: {"type": "image"}))
-        if lost := [f"<{name}>" for name, word in words.items() if word not in text]:
+        if deleted := [f"<{name}>" for name, word in words.items() if word not in text]:
             warnings.warn(
-                f"the chat template deletes {' and '.join(lost)} from earlier responses, so the model does not see "
+                f"the chat template deletes {' and '.join(deleted)} from earlier responses, so the model does not see "
                 "them; they survive with --think-tag reasoning (config field think_tag), or with --history N instead "
                 "of --chat",
                 stacklevel=2,

@@ -180,10 +180,10 @@ class LocalModel:
     def _sampler(self, sampling: dict[str, float | None], seeds: Sequence[int | None]) -> list[Any]:
         """Return the logits processors that sample; none for greedy decoding."""
         defaults = self.model.generation_config.to_diff_dict()
-        given = {name: value for name, value in sampling.items() if value is not None}
-        if given.get("temperature") == 0 or not (given or defaults.get("do_sample")):
+        overrides = {name: value for name, value in sampling.items() if value is not None}
+        if overrides.get("temperature") == 0 or not (overrides or defaults.get("do_sample")):
             return []
-        values = {name: defaults.get(name) for name in SAMPLING} | given
+        values = {name: defaults.get(name) for name in SAMPLING} | overrides
         warpers: list[Any] = []
         if values["temperature"] is not None and values["temperature"] != 1:
             warpers.append(TemperatureLogitsWarper(float(values["temperature"])))
@@ -265,8 +265,8 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
     def draw(self, scores: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row of the logits `scores`, of shape (batch, vocab); 0 if the row has a NaN."""
         if not self._numbers.shape[1]:
-            drawn = [rng.random(DRAWN_AT_ONCE, dtype=np.float32) for rng in self._rngs]
-            self._numbers = 1 - np.stack(drawn)  # above 0 and at most 1
+            numbers = [rng.random(DRAWN_AT_ONCE, dtype=np.float32) for rng in self._rngs]
+            self._numbers = 1 - np.stack(numbers)  # above 0 and at most 1
         uniform = torch.from_numpy(self._numbers[:, :1]).to(scores)
         self._numbers = self._numbers[:, 1:]
         probabilities = (scores / self._temperature).softmax(-1)

@@ -50,12 +50,12 @@ class ReplayPolicy(ModelPolicy):
 
     def check(self, game: Game[Any, Any]) -> None:
         """Check that the record has this game and config."""
-        recorded = [known for known in self._games if known.id == game.id]
+        recorded = [record for record in self._games if record.id == game.id]
         if not recorded:
-            names = ", ".join(dict.fromkeys(known.id for known in self._games))
+            names = ", ".join(dict.fromkeys(record.id for record in self._games))
             raise UsageError(f"{self.options.record} has episodes of {names}, not of {game.id}")
         config = GameRecord.of(game).config
-        differences = [[*map(str, changes(known.config, config))] for known in recorded]
+        differences = [[*map(str, changes(record.config, config))] for record in recorded]
         if all(differences):
             different = "; ".join(differences[0])
             raise UsageError(f"{self.options.record} has episodes of {game.id} with another config: {different}")

@@ -206,7 +206,7 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
                 sources[game.id] = game.image_source
     games = ", ".join(dict.fromkeys(used["game"]["id"] for used in settings.values()))
     has_images = any(row["images"] for split_rows in rows.values() for row in split_rows)
-    title, now = f"vlmgym: {games}", versions()
+    title, package_versions = f"vlmgym: {games}", versions()
     counts = {split: len(split_rows) for split, split_rows in rows.items()}
     arguments = {
         "seed": seed,
@@ -219,11 +219,11 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         "pretty_name": title,
         "task_categories": ["image-text-to-text" if has_images else "text-generation"],
         "tags": ["vlmgym", "games", "reinforcement-learning"],
-        "vlmgym": {"versions": now, **arguments},
+        "vlmgym": {"versions": package_versions, **arguments},
     }
     head = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())  # JSON is YAML
     listed = ", ".join(f"{split}: {count:,}" for split, count in counts.items())
-    body = BODY.format(title=title, rows=listed, version=now["vlmgym"])
+    body = BODY.format(title=title, rows=listed, version=package_versions["vlmgym"])
     if sources:
         body += SOURCES + "".join(f"- {game}: {source}\n" for game, source in sources.items())
     return f"---\n{head}---\n\n{body}"

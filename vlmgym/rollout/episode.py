@@ -219,8 +219,8 @@ class Episode:
         return chat_messages(self._live.observation.messages, self.images, lambda image: _part(image, images))
 
     def __repr__(self) -> str:
-        now = f"ended: {self.end_reason}" if self.done else f"turn {self.turn + 1} of {self.max_turns}"
-        return f"<Episode of {self.game.id}, seed {self.seed}, {now}, score {self.score:g}>"
+        progress = f"ended: {self.end_reason}" if self.done else f"turn {self.turn + 1} of {self.max_turns}"
+        return f"<Episode of {self.game.id}, seed {self.seed}, {progress}, score {self.score:g}>"
 
     def _repr_html_(self) -> str:
         """Show the images of the turn beside its text in a notebook."""
@@ -257,9 +257,9 @@ class Episode:
         check_instance("response", response, str)
         self._check_running()
         scored = self._live.step(storable(response))
-        seen, predicted = (None if part is None else part.partial for part in (scored.perception, scored.prediction))
-        true = sum(scored.statements) / len(scored.statements) if scored.statements else None
-        for values, accuracy in zip(self._accuracies.values(), (seen, predicted, true)):
+        accuracies = [None if part is None else part.partial for part in (scored.perception, scored.prediction)]
+        accuracies.append(sum(scored.statements) / len(scored.statements) if scored.statements else None)
+        for values, accuracy in zip(self._accuracies.values(), accuracies):
             if accuracy is not None:
                 values.append(accuracy)
         return scored

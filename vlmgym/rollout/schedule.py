@@ -33,27 +33,27 @@ class Job:
         """Game id and seed, unique within a run."""
         return self.setup.game.id, self.seed
 
-    def resume(self, earlier: EpisodeRecord) -> None:
+    def resume(self, record: EpisodeRecord) -> None:
         """Continue from an earlier record, or mark the episode as done if the record has a result.
 
         Raises:
             UsageError: The record was played with other settings.
         """
         setup = self.setup
-        now = {
+        settings = {
             "game": GameRecord.of(setup.game).model_dump(mode="json"),
             "reward": setup.settings.reward.model_dump(mode="json"),
             "prompts": asdict(setup.prompts),
             "max_turns": setup.settings.max_turns,
         }
-        before = earlier.model_dump(mode="json", include=set(now))
-        if different := [*map(str, changes(before, now))]:
+        recorded_settings = record.model_dump(mode="json", include=set(settings))
+        if differences := [*map(str, changes(recorded_settings, settings))]:
             raise UsageError(
-                f"cannot resume {earlier.game.id}, seed {earlier.seed}: it was played with other settings "
-                f"({'; '.join(different)})"
+                f"cannot resume {record.game.id}, seed {record.seed}: it was played with other settings "
+                f"({'; '.join(differences)})"
             )
-        self.done = earlier.score is not None
-        self.earlier = None if self.done else earlier
+        self.done = record.score is not None
+        self.earlier = None if self.done else record
 
 
 class FixedSchedule:
@@ -142,10 +142,10 @@ class CurriculumSchedule(FixedSchedule):
     def resume(self, record: EpisodeRecord) -> bool:
         """Add a record; see `FixedSchedule.resume`."""
         index = record.index
-        known = self._recorded.get(index)
+        earlier_record = self._recorded.get(index)
         if not (0 <= index < self.total and record.seed == self._seed + index):
             return False
-        if known is not None and known.score is not None:
+        if earlier_record is not None and earlier_record.score is not None:
             return False
         if record.score is None:
             self._recorded[index] = record

@@ -150,9 +150,9 @@ def check_output_folder(folder: Path, *names: str) -> None:
                 raise UsageError(f"{folder} is a file: choose a folder") from None
             raise
     if others and not others.intersection(names):
-        some = ", ".join(map(repr, sorted(others)[:3])) + (", ..." if len(others) > 3 else "")
-        what = f" but no {' or '.join(names)}" if names else ""
-        raise UsageError(f"{folder} has files{what} ({some}): choose a new or empty folder")
+        examples = ", ".join(map(repr, sorted(others)[:3])) + (", ..." if len(others) > 3 else "")
+        missing = f" but no {' or '.join(names)}" if names else ""
+        raise UsageError(f"{folder} has files{missing} ({examples}): choose a new or empty folder")
 
 
 @contextmanager
@@ -209,11 +209,11 @@ def check_own_file(path: Path) -> None:
     with writing(path):
         if not os.path.lexists(path):
             return
-        ours, pattern = False, OWN.get(path.suffix.lower())
+        is_ours, pattern = False, OWN.get(path.suffix.lower())
         if pattern is not None and path.is_file() and not path.is_symlink():
             with path.open("rb") as file:
-                ours = pattern.search(file.read(OWN_BYTES)) is not None
-    if not ours:
+                is_ours = pattern.search(file.read(OWN_BYTES)) is not None
+    if not is_ours:
         raise UsageError(f"{path} exists and was not written by vlmgym: move it away, or choose another file")
 
 

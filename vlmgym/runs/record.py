@@ -367,11 +367,11 @@ def recorded_states(game: Game[Any, Any], episode: EpisodeRecord) -> list[Any]:
         return [*_replayed_states(game, episode)]
     states = [(f"turn {turn.turn}", turn.state) for turn in episode.turns] + [("final_state", episode.final_state)]
     restored = []
-    for where, state in states:
+    for location, state in states:
         try:
             restored.append(game.from_data(state))
         except StateError as error:
-            raise UsageError(f"{where}: {error}") from None
+            raise UsageError(f"{location}: {error}") from None
     return restored
 
 

@@ -222,8 +222,8 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _validated(model: type[RecordT], text: str | bytes, where: str) -> RecordT:
+def _validated(model: type[RecordT], text: str | bytes, location: str) -> RecordT:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        raise UsageError(f"{where} cannot be read: {describe_validation_error(error)}") from None
+        raise UsageError(f"{location} cannot be read: {describe_validation_error(error)}") from None

@@ -346,6 +346,6 @@ def _join_cluster() -> Any:
                 socket.create_connection((host[1], int(host[2])), CONNECT_TIMEOUT).close()  # Ray retries for minutes
             ray.init(logging_level=logging.WARNING)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
-            where = f"at RAY_ADDRESS={address}" if address else "on this machine"
-            raise UsageError(f"no Ray cluster responds {where}: {first_line(error)}") from None
+            location = f"at RAY_ADDRESS={address}" if address else "on this machine"
+            raise UsageError(f"no Ray cluster responds {location}: {first_line(error)}") from None
     return ray

@@ -255,15 +255,15 @@ class OpenAIClient:
         if status in RETRIED or status >= 500:
             return Retryable(reason, overloaded=status in (429, 503), retry_after=retry_after(headers))
         if status == 401:
-            how = "name the environment variable with the right key with --api-key-env"
-            return PolicyError(f"the server rejects the API key ({reason}); {how}")
+            advice = "name the environment variable with the right key with --api-key-env"
+            return PolicyError(f"the server rejects the API key ({reason}); {advice}")
         # After the first success, a 404 or a redirect may be temporary: a router may have lost a model for a while.
         wrong = InfrastructureError if self._succeeded else PolicyError
         if status == 404:
             return wrong(f"unknown model or URL ({reason}); check --model and --base-url")
         if status < 400:
-            where = _printable(self._redact(headers.get("Location", "an unknown address")))
-            return wrong(f"the server redirects to {where} (HTTP {status}); pass the new URL as --base-url")
+            address = _printable(self._redact(headers.get("Location", "an unknown address")))
+            return wrong(f"the server redirects to {address} (HTTP {status}); pass the new URL as --base-url")
         return RequestRejected(f"the server rejected the request ({reason})")
 
 

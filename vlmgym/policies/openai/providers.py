@@ -47,9 +47,9 @@ class ImageTokens(_Entry):
         if self.patch is None:
             return math.ceil(self.tokens)
         if self.fit is not None:
-            square, shorter = self.fit
-            scale = min(1.0, square / max(width, height))
-            scale = min(scale, shorter / min(width, height))
+            largest_side, shorter_side = self.fit
+            scale = min(1.0, largest_side / max(width, height))
+            scale = min(scale, shorter_side / min(width, height))
             width, height = width * scale, height * scale
         rounded = math.ceil if self.rounding == "up" else round
         columns, rows = (max(1, rounded(side / self.patch)) for side in (width, height))
@@ -104,8 +104,8 @@ def find_provider(name: str) -> Provider:
         user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "vlmgym" / "providers.toml"
         providers = _read(BUILT_IN)[0] | (_read(user)[0] if user.exists() else {})
     if name not in providers:
-        known = f"the providers are {', '.join(providers)}; add your own as FILE.toml:NAME"
-        raise UsageError(f"unknown provider {name!r}{did_you_mean(name, providers)}: {known}")
+        choices = f"the providers are {', '.join(providers)}; add your own as FILE.toml:NAME"
+        raise UsageError(f"unknown provider {name!r}{did_you_mean(name, providers)}: {choices}")
     return providers[name]
 
 

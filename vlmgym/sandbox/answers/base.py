@@ -114,15 +114,15 @@ class Answer(ABC, Generic[ActionT]):
         space = self.space
         plain = data.tolist() if isinstance(data, np.ndarray | np.generic) else data
         if isinstance(space, spaces.Text):
-            fits = isinstance(plain, str)
+            is_valid = isinstance(plain, str)
         elif isinstance(space, spaces.Discrete):
-            fits = is_int(plain) and plain in self.ranges[0]
+            is_valid = is_int(plain) and plain in self.ranges[0]
         elif isinstance(space, spaces.MultiDiscrete):
             plain = tuple(plain) if isinstance(plain, list | tuple) else ()
-            fits = len(plain) == space.nvec.size and all(map(is_int, plain))
+            is_valid = len(plain) == space.nvec.size and all(map(is_int, plain))
         else:
-            fits = space.contains(data)
-        if not fits:
+            is_valid = space.contains(data)
+        if not is_valid:
             raise self.invalid(data)
         return plain
 

@@ -79,9 +79,9 @@ class Cells(Answer[tuple[int, ...]]):
         if match is None and (cells[:1], cells[-1:]) in (("(", ")"), ("[", "]")):
             match = spellings.fullmatch(cells[1:-1].strip())
         if match is None:
-            what = {1: f"a {noun}", 2: f"two {noun}s"}.get(self.clicks, f"{self.clicks} {noun}s")
+            expected = {1: f"a {noun}", 2: f"two {noun}s"}.get(self.clicks, f"{self.clicks} {noun}s")
             example = format_cells([number for column in range(self.clicks) for number in (0, column)], self.origin)
-            raise unreadable(text, f"{what} like {example}")
+            raise unreadable(text, f"{expected} like {example}")
         return [int(group) for group in match.groups() if group and group[-1].isdigit()]
 
     @property
@@ -167,8 +167,8 @@ OFF_BOARD = -10_000
 
 def format_cells(numbers: Sequence[int], origin: int = 0) -> str:
     """Format zero-based rows and columns as in prompts, `(0, 1) (2, 3)`, numbered from `origin`."""
-    shown = [number + origin for number in numbers]
-    return " ".join(f"({row}, {column})" for row, column in zip(shown[::2], shown[1::2]))
+    coordinates = [number + origin for number in numbers]
+    return " ".join(f"({row}, {column})" for row, column in zip(coordinates[::2], coordinates[1::2]))
 
 
 @lru_cache

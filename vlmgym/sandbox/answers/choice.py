@@ -66,8 +66,8 @@ class Choice(Answer[int]):
         """Raise `IllegalAction`, for `Game.step`, unless an action is the index of a name."""
         if not (is_int(action) and action in self.ranges[0]):
             (first, *others) = enumerate(self.names)
-            known = ", ".join([f"{first[0]} is {first[1]}", *(f"{number} {name}" for number, name in others)])
-            raise IllegalAction(f"{short_repr(action)} is not an action: {known}")
+            accepted = ", ".join([f"{first[0]} is {first[1]}", *(f"{number} {name}" for number, name in others)])
+            raise IllegalAction(f"{short_repr(action)} is not an action: {accepted}")
 
 
 class Directions(Choice):
@@ -149,9 +149,9 @@ class Number(Answer[int]):
     def check(self, action: object) -> None:
         """Raise `IllegalAction`, for `Game.step`, unless an action is in the range."""
         if not is_int(action) or action not in self.ranges[0]:
-            shown = self.format(action) if is_int(action) else short_repr(action)  # type: ignore[arg-type]
+            number = self.format(action) if is_int(action) else short_repr(action)  # type: ignore[arg-type]
             first, last = self.format(self.ranges[0][0]), self.format(self.ranges[0][-1])
-            raise IllegalAction(f"{shown} is not an action: numbers are {first} to {last}")
+            raise IllegalAction(f"{number} is not an action: numbers are {first} to {last}")
 
 
 def neighbour(cell: tuple[int, int], action: int) -> tuple[int, int]:
@@ -168,6 +168,6 @@ def neighbours(rows: int, columns: int) -> tuple[tuple[tuple[int, int], ...], ..
     """
     table = []
     for cell in range(rows * columns):
-        near = [(action, neighbour(divmod(cell, columns), action)) for action in range(4)]
-        table.append(tuple((action, r * columns + c) for action, (r, c) in near if 0 <= r < rows and 0 <= c < columns))
+        cells = [(action, neighbour(divmod(cell, columns), action)) for action in range(4)]
+        table.append(tuple((action, r * columns + c) for action, (r, c) in cells if 0 <= r < rows and 0 <= c < columns))
     return tuple(table)

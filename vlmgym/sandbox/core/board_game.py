@@ -214,8 +214,8 @@ class BoardGame(Game[StateT, ActionT]):
                     _like(line, [contents[word] if word in contents else self._content(word, contents) for word in row])
                     for line, row in zip(rows, words)
                 ]
-                held = getattr(state, name)
-                value = _like(held, lines if held is rows else chain(*lines))
+                content = getattr(state, name)
+                value = _like(content, lines if content is rows else chain(*lines))
                 described = self.require_valid(replace(state, **{name: value}))  # type: ignore[type-var]
                 if read_grid(self.describe(described)) == words:
                     return described
@@ -278,9 +278,9 @@ def _variation_seed(state: Any) -> int:
     return seed
 
 
-def find_cells(board: Iterable[Iterable[Any]], wanted: Container[Any]) -> list[Cell]:
-    """List the cells of a board whose content is in `wanted`, in reading order."""
-    return [(row, column) for row, line in enumerate(board) for column, cell in enumerate(line) if cell in wanted]
+def find_cells(board: Iterable[Iterable[Any]], contents: Container[Any]) -> list[Cell]:
+    """List the cells of a board whose content is in `contents`, in reading order."""
+    return [(row, column) for row, line in enumerate(board) for column, cell in enumerate(line) if cell in contents]
 
 
 def with_cell(board: tuple[LineT, ...], cell: Cell, content: LineT) -> tuple[LineT, ...]:

@@ -217,15 +217,15 @@ class DataTask(Task[TaskStateT, ActionT]):
         if state.row is None:
             raise StateError(f"this state of {self.name} has no data row")
         self.require_valid(state)
-        which = f"row {state.row.index} of {state.row.data}"
+        row_name = f"row {state.row.index} of {state.row.data}"
         if state.row.index >= len(self.source):
-            raise StateError(f"{which} no longer exists")
+            raise StateError(f"{row_name} no longer exists")
         try:
             current, images = self._load(state.row.index)
         except BadRow as error:
-            raise StateError(f"{which} is no longer valid: {error}") from None
+            raise StateError(f"{row_name} is no longer valid: {error}") from None
         if current.row != state.row:
-            raise StateError(f"{which} has changed since the question was created")
+            raise StateError(f"{row_name} has changed since the question was created")
         return [image.copy() for image in images]
 
     # As every task --------------------------------------------------------------------------------------------------

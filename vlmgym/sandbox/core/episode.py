@@ -45,9 +45,9 @@ def game_errors(game_id: str, seed: int, turn: int | None, *passed: type[Excepti
     except (Exception, SystemExit) as error:  # sys.exit() in a game must not end the run
         if isinstance(error, (EpisodeError, EpisodeEnded, *passed)):
             raise
-        when = f"{game_id}, seed {seed}" if turn is None else f"{game_id}, seed {seed}, turn {turn}"
+        location = f"{game_id}, seed {seed}" if turn is None else f"{game_id}, seed {seed}, turn {turn}"
         reason = str(error) if isinstance(error, VlmgymError) else describe_exception(error)
-        raise GameError(f"{when}: {reason}") from error
+        raise GameError(f"{location}: {reason}") from error
 
 
 class Episode(Generic[StateT, ActionT]):

@@ -303,18 +303,18 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     # Derived from the above -----------------------------------------------------------------------------------------
 
-    def respond(self, state: StateT, action: ActionT, *later: ActionT) -> str:
+    def respond(self, state: StateT, action: ActionT, *later_actions: ActionT) -> str:
         """Write a well-formed response with correct perception that plays an action, even an illegal one.
 
-        It also plays `later` actions, if the game takes several per turn; see `follow_up`.
+        It also plays `later_actions`, if the game takes several per turn; see `follow_up`.
         """
         try:
             self.step(state, action, np.random.default_rng(0))
             reasoning = self.explain(state, action)
         except IllegalAction as error:
             reasoning = self.explain_illegal(state, action, error)
-        perception, answer = self.describe(state), self.format_actions((action, *later))
-        prediction = self._predicted(state, (action, *later))
+        perception, answer = self.describe(state), self.format_actions((action, *later_actions))
+        prediction = self._predicted(state, (action, *later_actions))
         return response_format.compose(perception, reasoning, answer, prediction, self.config.think_tag)
 
     def _predicted(self, state: StateT, actions: Sequence[ActionT]) -> str | None:
@@ -353,8 +353,8 @@ class Game(ABC, Generic[StateT, ActionT]):
 
     def images(self, state: StateT) -> list[ImageArray]:
         """Images of a state as a list."""
-        drawn = self.draw(state)
-        return [drawn] if isinstance(drawn, np.ndarray) else list(drawn)
+        images = self.draw(state)
+        return [images] if isinstance(images, np.ndarray) else list(images)
 
     def draw_into(self, state: StateT, out: Sequence[ImageArray], shown: StateT | None = None) -> None:
         """Render a state into arrays of `image_shapes`. If these already show `shown`, only changes need drawing."""
@@ -462,16 +462,16 @@ SEPARATOR = ";"
 """What separates the actions of a response."""
 
 
-def retry(generate: Callable[[], T | None], attempts: int, what: str) -> T:
+def retry(generate: Callable[[], T | None], attempts: int, product: str) -> T:
     """Return the first result of a random generator that is not None.
 
     Raises:
-        GenerationError: `attempts` calls returned None; `what` is a noun phrase for the message.
+        GenerationError: `attempts` calls returned None; `product` is a noun phrase for the message.
     """
     for _ in range(attempts):
         if (generated := generate()) is not None:
             return generated
-    raise GenerationError(f"no {what} was found in {attempts:,} attempts")
+    raise GenerationError(f"no {product} was found in {attempts:,} attempts")
 
 
 def pick(rng: np.random.Generator, values: Sequence[T]) -> T:

@@ -34,13 +34,13 @@ def compare_grids(truth: str, text: str) -> Perception:
     of cells in the larger grid, so extra and missing cells cost the same.
     """
     expected = read_grid(truth)
-    right, written, equal = 0, 0, True
-    for row, seen in zip_longest(expected, _rows(text[:LONGEST_PERCEPTION]), fillvalue=()):
-        right += sum(map(eq, row, seen))
-        written += len(seen)
-        equal = equal and row == seen
-    cells = max(sum(map(len, expected)), written)
-    return Perception(right / cells if cells else float(equal), float(equal))
+    correct, stated, equal = 0, 0, True
+    for true_row, stated_row in zip_longest(expected, _rows(text[:LONGEST_PERCEPTION]), fillvalue=()):
+        correct += sum(map(eq, true_row, stated_row))
+        stated += len(stated_row)
+        equal = equal and true_row == stated_row
+    cells = max(sum(map(len, expected)), stated)
+    return Perception(correct / cells if cells else float(equal), float(equal))
 
 
 def compare_changes(before: str, after: str, text: str) -> Perception:
@@ -49,14 +49,14 @@ def compare_changes(before: str, after: str, text: str) -> Perception:
     Grids are read as by `compare_grids`. `partial` is the fraction of correct cells among those that differ from the
     grid before in the true grid, in the predicted one, or in both, so cells that only seem to change count as wrong.
     """
-    true, stated = read_grid(after), [*_rows(text[:LONGEST_PERCEPTION])]
+    true_rows, stated_rows = read_grid(after), [*_rows(text[:LONGEST_PERCEPTION])]
     changes = [
-        (cell, said)
-        for old, new, row in zip_longest(read_grid(before), true, stated, fillvalue=())
-        for was, cell, said in zip_longest(old, new, row)
-        if cell != was or said != was
+        (true_cell, stated_cell)
+        for old_row, true_row, stated_row in zip_longest(read_grid(before), true_rows, stated_rows, fillvalue=())
+        for old_cell, true_cell, stated_cell in zip_longest(old_row, true_row, stated_row)
+        if true_cell != old_cell or stated_cell != old_cell
     ]
-    exact = float(stated == true)
+    exact = float(stated_rows == true_rows)
     return Perception(sum(starmap(eq, changes)) / len(changes) if changes else exact, exact)
 
 

@@ -132,8 +132,8 @@ class PromptConfig:
         prompts = self.of(game.history)
         if self.images == "swapped" and len(game.image_shapes) * (1 + prompts.image_turns) == 1:
             raise UsageError(f"images swapped needs prompts with several images: {game.name} shows one")
-        if self.has_descriptions and (why := game.no_text_observation) is not None:
-            raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {why}")
+        if self.has_descriptions and (reason := game.no_text_observation) is not None:
+            raise UsageError(f"{game.name} cannot be played with observation {self.observation}: {reason}")
         if (self.show_legal or not self.rules) and _ACTIONS not in getattr(game, "prompt_template", ""):
             raise UsageError(f"{game.name} asks a question: it is played with its rules and without show_legal")
         if not self.rules and "{prompt}" not in (game.config.prompt or "{prompt}"):
@@ -168,11 +168,11 @@ class PromptConfig:
             images: Images of the current state, or all images of the turn.
             messages: Messages of the turn.
         """
-        earlier = sum(message.images for message in messages) - len(images)
-        goal = min(earlier, len(images)) if self.goal_image else 0
+        past_images = sum(message.images for message in messages) - len(images)
+        goal = min(past_images, len(images)) if self.goal_image else 0
         if self.images == "swapped":  # newest first, the goal last
-            return [*images, *before[: earlier - goal], *before[len(before) - goal :]]
-        return [*before[:goal], *before[max(0, len(before) - earlier + goal) :], *images]
+            return [*images, *before[: past_images - goal], *before[len(before) - goal :]]
+        return [*before[:goal], *before[max(0, len(before) - past_images + goal) :], *images]
 
     def messages(
         self, images: int, system: str | None, past: Sequence[tuple[str, str]], prompt: str
@@ -190,8 +190,8 @@ class PromptConfig:
             return (Message("user", prompt, images * (1 + self.goal_image + min(len(past), self.image_turns))),)
         messages = [Message("system", system)]
         goal = images * self.goal_image  # in the first user message
-        for i, (earlier, response) in enumerate(past, self.image_turns - len(past)):
-            messages += [Message("user", earlier, goal + (images if i >= 0 else 0)), Message("assistant", response)]
+        for i, (past_prompt, response) in enumerate(past, self.image_turns - len(past)):
+            messages += [Message("user", past_prompt, goal + (images if i >= 0 else 0)), Message("assistant", response)]
             goal = 0
         return (*messages, Message("user", prompt, goal + images))
 
@@ -267,8 +267,8 @@ def turn_prompt(
             parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
         lines = []
         for i, turn in enumerate(past):
-            shown = i - unseen + config.goal_image
-            images = _numbers(shown, per_state) if i >= unseen and config.has_images else ""
+            index = i - unseen + config.goal_image
+            images = _numbers(index, per_state) if i >= unseen and config.has_images else ""
             described = f"\n{game.describe(turn.state)}\nResponse:" if i >= unseen and config.has_descriptions else ""
             facts = ", ".join(filter(None, (images, _result(game, turn) if config.feedback else "")))
             lines.append(f"Turn {turn.turn}{f' ({facts})' if facts else ''}:{described} {_shortened(turn.response)}")
@@ -308,8 +308,8 @@ def _facts(game: Game[StateT, Any], state: StateT, config: PromptConfig) -> list
 def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig) -> str:
     if feedback.startswith(PARTLY):
         return f"Of your last response, {feedback}."
-    what = "image" if config.has_images else "description"
-    unchanged = f" The {what} has not changed." if game.invalid_keeps_state else ""
+    noun = "image" if config.has_images else "description"
+    unchanged = f" The {noun} has not changed." if game.invalid_keeps_state else ""
     return f"Your last response was not played: {feedback}.{unchanged}"
 
 
@@ -322,16 +322,16 @@ def turn_messages(
     config: PromptConfig,
 ) -> tuple[Message, ...]:
     """Build the messages of a turn; `turn` counts from 1. Their images are `LiveEpisode.images`, in order."""
-    count, earlier = len(game.image_shapes), [(turn.prompt, turn.response) for turn in past]
+    count, past_turns = len(game.image_shapes), [(turn.prompt, turn.response) for turn in past]
     if not config.chat:
-        return config.messages(count, None, earlier, turn_prompt(game, state, feedback, past, config))
+        return config.messages(count, None, past_turns, turn_prompt(game, state, feedback, past, config))
     text = f"Turn {turn}."
     if config.feedback and feedback:
         text += f" {_not_played(game, feedback, config)}"
     elif config.feedback and past:
         text += f" Your last response was played{_reward(game, past[-1])}."
     prompt = "\n\n".join([text, *_facts(game, state, config)])
-    return config.messages(count, _instructions(game, state, config), earlier, prompt)
+    return config.messages(count, _instructions(game, state, config), past_turns, prompt)
 
 
 def blank(image: ImageArray) -> ImageArray:

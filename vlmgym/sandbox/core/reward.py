@@ -195,8 +195,8 @@ def _play_on(
         rewards.append(scored.game)
         infos.append(scored.info)
         if scored.feedback:
-            why = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
-            scored = replace(scored, feedback=why)
+            feedback = f"{PARTLY}{count} of {len(actions)} actions were played, because {scored.feedback}"
+            scored = replace(scored, feedback=feedback)
     turn: Any = tuple(actions)
     total = weigh(config, scored.outcome, rewards, text)
     return replace(scored, total=total, game=sum(rewards), action=turn, info={"actions": infos}, rewards=tuple(rewards))
@@ -254,9 +254,9 @@ def _take_turn(
     total = weigh(config, outcome, [float(reward)], text)
     played = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
-    form, seen, predicted, _, statements = text
+    form, accuracy, prediction, _, checks = text
     return Scored(
-        total, reward, form, seen, outcome, played, step.state, ended, feedback, step.info, predicted, (), statements
+        total, reward, form, accuracy, outcome, played, step.state, ended, feedback, step.info, prediction, (), checks
     )
 
 

@@ -428,14 +428,14 @@ class Source:
 
 
 def map_columns(
-    names: Mapping[str, tuple[str, ...]], optional: frozenset[str], chosen: tuple[str, ...], table: Table, data: str
+    names: Mapping[str, tuple[str, ...]], optional: frozenset[str], choices: tuple[str, ...], table: Table, data: str
 ) -> dict[str, str | None]:
     """Return the column of each field, or None for an optional field without a column; add the field `id`.
 
     Args:
         names: Accepted column names of each field; the first one in the table is used.
         optional: Fields that may lack a column.
-        chosen: The user's choices, `FIELD=COLUMN`, which take precedence. `field=column.key` and `field=column.0` look
+        choices: The user's choices, `FIELD=COLUMN`, which take precedence. `field=column.key` and `field=column.0` look
             into objects and lists, and a key into each object of a list; `field=` drops an optional field.
         table: The table.
         data: Name of the data in error messages.
@@ -446,7 +446,7 @@ def map_columns(
     names, optional = {ID: ID_COLUMNS, **names}, optional | {ID}
     existing = f"the columns of {data} are {', '.join(table.columns)}"
     columns: dict[str, str | None] = {}
-    for text in chosen:
+    for text in choices:
         field, equals, column = text.partition("=")
         if not equals or field not in names:
             raise UsageError(f"columns must be FIELD=COLUMN with a field of {', '.join(names)}, got {text!r}")

@@ -250,10 +250,10 @@ class Player:
         canvas.text("PROMPT FOR A MODEL", _MARGIN, 216, 8, _ACCENT, align="left")
         bottom = height - 96
         _write(canvas, self.model_prompt(), _INK, 230, bottom)
-        shown = f"{self.typed}_" if self.typed else "your answer"
-        while text_width(shown, 11) > _INNER:
-            shown = shown[1:]
-        canvas.text(shown, _MARGIN, bottom + 28, 11, _INK if self.typed else _FAINT, align="left")
+        text = f"{self.typed}_" if self.typed else "your answer"
+        while text_width(text, 11) > _INNER:
+            text = text[1:]
+        canvas.text(text, _MARGIN, bottom + 28, 11, _INK if self.typed else _FAINT, align="left")
         canvas.text(self.ways(), _MARGIN, height - 26, 8.5, _FAINT, align="left", max_width=_INNER)
         return canvas.pixels()
 
@@ -291,10 +291,10 @@ class Player:
 def magnification(image: ImageArray) -> float:
     """Return the scale at which an image is displayed."""
     height, width, _ = image.shape
-    longer, shorter = max(height, width), min(height, width)
-    if longer > LARGEST_SHOWN:
-        return float(LARGEST_SHOWN / longer)
-    return float(max(1, SMALLEST_SHOWN // shorter))
+    longer_side, shorter_side = max(height, width), min(height, width)
+    if longer_side > LARGEST_SHOWN:
+        return float(LARGEST_SHOWN / longer_side)
+    return float(max(1, SMALLEST_SHOWN // shorter_side))
 
 
 def _write(canvas: Canvas, text: str, colour: Colour, top: float, bottom: float) -> None:
@@ -308,6 +308,6 @@ def last_turn(episode: Episode[Any, Any], last: Scored[Any, Any] | None) -> tupl
     if last is not None:
         actions: Any = last.action if episode.game.actions_per_turn > 1 else (last.action,)
         action = "" if last.action is None else f" {episode.game.format_actions(actions)}"
-        why = f": {last.feedback}" if last.feedback else ""
-        text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{why}", OUTCOME_COLOURS[last.outcome.value]
+        cause = f": {last.feedback}" if last.feedback else ""
+        text, colour = f"{last.outcome.value}{action}, reward {last.game:g}{cause}", OUTCOME_COLOURS[last.outcome.value]
     return text if episode.ended is None else f"The episode has ended: {episode.ended}. {text}", colour

@@ -294,8 +294,8 @@ def _read(snapshot: object) -> Snapshot:
     try:
         return Snapshot.model_validate_json(snapshot if isinstance(snapshot, str) else json.dumps(snapshot))
     except (ValidationError, TypeError) as error:
-        why = describe_validation_error(error) if isinstance(error, ValidationError) else error
-        raise UsageError(f"invalid snapshot: {why}") from None
+        reason = describe_validation_error(error) if isinstance(error, ValidationError) else error
+        raise UsageError(f"invalid snapshot: {reason}") from None
 
 
 class ResponseWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -491,10 +491,10 @@ class WorkerGroup:
             parts = (_select(column, at) for column in columns)
             calls.append((number, ids[at], self.workers[number].pack((name, (local, *parts, *args)))))
         try:
-            for number, sent, packed in calls:
+            for number, env_ids, packed in calls:
                 self.workers[number].submit(packed, timeout)
-                self._sent.append((number, sent))
-                self.in_flight[sent] = True
+                self._sent.append((number, env_ids))
+                self.in_flight[env_ids] = True
         except BaseException:
             self.close()
             raise
