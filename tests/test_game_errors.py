@@ -54,6 +54,8 @@ class Fragile(Game[FragileState, int]):
     def _fail(self, method, state, first=2):
         if os.environ.get(FAULT) == method and state.seed == 1 and state.turn >= first:
             raise RuntimeError(f"broken {method}")
+        if os.environ.get(FAULT) == f"exit {method}" and state.seed == 1 and state.turn >= first:
+            sys.exit(3)
 
     def start(self, rng):
         return FragileState(0)
@@ -68,8 +70,6 @@ class Fragile(Game[FragileState, int]):
 
     def step(self, state, action, rng):
         self._fail("step", state)
-        if os.environ.get(FAULT) == "exit" and state == FragileState(1, 2):
-            sys.exit(3)
         reward = 1.0
         if state == FragileState(1, 2):
             reward = REWARDS.get(os.environ.get(FAULT), reward)
@@ -131,7 +131,7 @@ def play(game, policy=None, **options):
     return evaluate(game, Buttons() if policy is None else policy, 3, **settings)
 
 
-@pytest.mark.parametrize("fault", [*METHODS, "exit", "ending", "metric", *REWARDS])
+@pytest.mark.parametrize("fault", [*METHODS, "exit step", "exit prompt", "exit draw", "ending", "metric", *REWARDS])
 def test_a_failing_game_ends_its_episode(game, monkeypatch, fault):
     whole = play(game)
     monkeypatch.setenv(FAULT, fault)
@@ -167,6 +167,14 @@ def test_an_oracle_without_a_move_ends_its_episode(game, monkeypatch):
         ("error", "no oracle move", 2)
     }
     assert records[0].status == "turn limit"
+
+
+def test_an_oracle_that_exits_ends_its_episode(game, monkeypatch):
+    monkeypatch.setattr(Fragile, "best_action", lambda self, state: sys.exit(3) if state.seed == 1 else 0)
+    first, failed, last = play(game, "oracle")
+    assert [first.status, last.status] == ["turn limit"] * 2
+    assert failed.status == "error"
+    assert failed.end_reason.startswith("fragile-v0, seed 1, turn 1: SystemExit: 3")
 
 
 def test_states_for_training_name_the_failing_episode(game, monkeypatch):
