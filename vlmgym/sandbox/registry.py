@@ -132,7 +132,7 @@ ENTRY_POINT_GROUP = "vlmgym.games"
 NAMESPACE = "vlmgym"
 """Namespace of the Gymnasium ids, e.g. `vlmgym/2048-v0`."""
 
-_ID = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)-v(?P<version>[0-9]+)")
+_ID = re.compile(r"[A-Za-z0-9_.-]+-v[0-9]+")
 _registered: dict[str, type[Game[Any, Any]]] = {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import field_validator, model_validator
@@ -26,8 +26,6 @@ MOST_SKIPPED = 100
 """Number of consecutive bad rows after which an error is raised."""
 ROWS_KEPT = 8
 """Number of rows that are cached with their images, so that reading and then drawing a row decodes them once."""
-
-DataTaskConfigT = TypeVar("DataTaskConfigT", bound="DataTaskConfig")
 
 
 class DataTaskConfig(TaskConfig):
@@ -57,7 +55,7 @@ class DataTaskConfig(TaskConfig):
         return value
 
     @model_validator(mode="after")
-    def _check_data(self: DataTaskConfigT) -> DataTaskConfigT:
+    def _check_data(self) -> DataTaskConfig:
         fields = type(self).model_fields
         changed = [name for name in DATA_SETTINGS[1:] if getattr(self, name) != fields[name].default]
         if self.data is None and changed:

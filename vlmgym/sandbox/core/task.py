@@ -37,14 +37,13 @@ class TaskState:
 
 
 TaskStateT = TypeVar("TaskStateT", bound=TaskState)
-TaskConfigT = TypeVar("TaskConfigT", bound="TaskConfig")
 
 
 class TaskConfig(DegradedConfig):
     """Config fields of every task."""
 
     @model_validator(mode="after")
-    def _check_prompt(self: TaskConfigT) -> TaskConfigT:
+    def _check_prompt(self) -> TaskConfig:
         if self.prompt is not None and "{prompt}" not in self.prompt:
             raise ValueError("prompt must contain {prompt}, which inserts the question")
         return self

@@ -488,7 +488,7 @@ class WorkerGroup:
         """
         calls = []
         for number, at, local in self._parts(ids):
-            parts = (_select(column, at) for column in columns)
+            parts = (column[at] if isinstance(at, slice) else [column[i] for i in at] for column in columns)
             calls.append((number, ids[at], self.workers[number].pack((name, (local, *parts, *args)))))
         try:
             for number, env_ids, packed in calls:
@@ -571,7 +571,3 @@ class WorkerGroup:
         _, ids = self._sent.pop(oldest)
         self.in_flight[ids] = False
         return ids
-
-
-def _select(column: Sequence[Any], at: slice | Ids) -> Sequence[Any]:
-    return column[at] if isinstance(at, slice) else [column[i] for i in at]
