@@ -113,8 +113,8 @@ class _Search:
             max(game.config.precision, 1e-9),
         )
         keywords = [state.keywords for state in _photographs(game)]
-        most = max(map(len, keywords))
-        self.named = np.zeros((len(self.words), len(keywords), most), bool)
+        max_keywords = max(map(len, keywords))
+        self.named = np.zeros((len(self.words), len(keywords), max_keywords), bool)
         self.rest = np.zeros((len(self.words), len(keywords)))
         self.lengths = np.array([len(tokenise(word)) for word in self.words])
         for i, word in enumerate(self.words):

@@ -156,8 +156,8 @@ def server(latency: float) -> Iterator[tuple[str, Any]]:
 
 def cpu(processes: list[psutil.Process]) -> float:
     """Return the total CPU seconds of processes."""
-    used = [process.cpu_times() for process in processes]
-    return float(sum(times.user + times.system for times in used))
+    cpu_times = [process.cpu_times() for process in processes]
+    return float(sum(times.user + times.system for times in cpu_times))
 
 
 def seconds_of(work: Callable[[Any], Any], items: list[Any]) -> float:
@@ -174,19 +174,19 @@ def run(game: Game[Any, Any], url: str, workers: ProcessPool, options: Options) 
         return evaluate(game, policy, count, max_turns=turns, concurrency=count, workers=workers)
 
     play(1)  # let workers import the game
-    me = [psutil.Process()]
-    others = [psutil.Process(pid) for pid in {*run_async(process_ids(workers))} - {me[0].pid}]
-    before = cpu(me), cpu(others)
+    main_process = [psutil.Process()]
+    worker_processes = [psutil.Process(pid) for pid in {*run_async(process_ids(workers))} - {main_process[0].pid}]
+    before = cpu(main_process), cpu(worker_processes)
     start = time.perf_counter()
     records = play(options.max_turns)
     seconds = time.perf_counter() - start
-    spent = cpu(me) - before[0], cpu(others) - before[1]
+    cpu_seconds = cpu(main_process) - before[0], cpu(worker_processes) - before[1]
     turns = check(records, options)
     states = [game.from_data(turn.state) for record in records[:8] for turn in record.turns]
     images = [game.draw(state) for state in states]
     drawing = seconds_of(game.draw, states) / len(states)
     encoding = seconds_of(image_url, images) / len(images)
-    milliseconds = (1e3 * part for part in (spent[0] / turns, spent[1] / turns, drawing, encoding))
+    milliseconds = (1e3 * part for part in (cpu_seconds[0] / turns, cpu_seconds[1] / turns, drawing, encoding))
     return Run(seconds, options.max_turns * options.latency, turns, *milliseconds)
 
 

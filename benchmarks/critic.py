@@ -119,8 +119,8 @@ def effects(advantages: Floats, actions: Floats, board: Floats, episodes: Floats
     design = np.hstack([actions, board, np.ones((len(board), 1))])
     inverse = np.linalg.pinv(design.T @ design)
     weights = inverse @ (design.T @ advantages)
-    scores = design * (advantages - design @ weights)[:, None]
-    sums = np.array([scores[episodes == episode].sum(0) for episode in np.unique(episodes)])
+    weighted_residuals = design * (advantages - design @ weights)[:, None]
+    sums = np.array([weighted_residuals[episodes == episode].sum(0) for episode in np.unique(episodes)])
     errors = np.sqrt(np.diag(inverse @ sums.T @ sums @ inverse))
     return [(float(weights[place]), float(errors[place])) for place in range(actions.shape[1])]
 

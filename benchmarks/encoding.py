@@ -115,8 +115,8 @@ def with_opencv(name: str, image: ImageArray, *options: int) -> bytes:
 
 def with_vips(image: ImageArray, level: int) -> bytes:
     height, width, _ = image.shape
-    loaded = pyvips.Image.new_from_memory(image.tobytes(), width, height, 3, "uchar")
-    file: bytes = loaded.pngsave_buffer(compression=level)
+    picture = pyvips.Image.new_from_memory(image.tobytes(), width, height, 3, "uchar")
+    file: bytes = picture.pngsave_buffer(compression=level)
     return file
 
 
@@ -185,8 +185,8 @@ def encoding(encode: Encode, images: list[ImageArray]) -> Trial:
 
 
 def is_lossless(file: bytes, image: ImageArray) -> bool:
-    with Image.open(io.BytesIO(file)) as opened:
-        return np.array_equal(np.asarray(opened.convert("RGB")), image)
+    with Image.open(io.BytesIO(file)) as decoded:
+        return np.array_equal(np.asarray(decoded.convert("RGB")), image)
 
 
 def measure_encoders(images: list[ImageArray], rounds: int, seconds: float, unit: str) -> dict[str, Encoded]:

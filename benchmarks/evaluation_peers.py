@@ -86,11 +86,11 @@ def run(tool: Tool, options: Options, url: str, answers: Any) -> Run:
         words = command(tool, options, url, Path(folder) / "run")
         if not Path(words[0]).exists():
             raise UsageError(f"there is no {words[0]}: run bash setup.sh --integrations in the clone, and start there")
-        answered = answers.value
+        answers_before = answers.value
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         process = subprocess.run(words, env=os.environ | keys, capture_output=True, text=True, check=False)
         seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode or answers.value - answered != options.episodes * options.max_turns:
+    if process.returncode or answers.value - answers_before != options.episodes * options.max_turns:
         raise UsageError(f"{tool} failed: {(process.stderr or process.stdout)[-2000:]}")
     return Run(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 

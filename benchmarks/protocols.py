@@ -252,10 +252,10 @@ def measure(options: Options, store: Store) -> None:
                 continue
             task = progress.add_task(f"{setting.name}: {policy}", total=options.episodes, completed=done)
             while done < options.episodes:
-                more = min(BATCH, options.episodes - done)
-                records = evaluate(setting.game, choice, more, max_turns=TURNS, seed=done, workers=workers)
+                count = min(BATCH, options.episodes - done)
+                records = evaluate(setting.game, choice, count, max_turns=TURNS, seed=done, workers=workers)
                 store.add(setting.game, policy, [Played.of(record) for record in records])
-                done += more
+                done += count
                 progress.update(task, completed=done)
 
 
@@ -265,9 +265,9 @@ def baselines(store: Store, before: str) -> Iterator[str]:
     yield "| setting | policy | episodes | score | moves played | turns | metric |"
     yield "|---|---|---|---|---|---|---|"
     for setting in SETTINGS:
-        same = next(other for other in SETTINGS if other.game == setting.game)
-        if same is not setting:
-            yield f"| `{setting.name}` | | | same game as `{same.name}` | | | |"
+        first_setting = next(candidate for candidate in SETTINGS if candidate.game == setting.game)
+        if first_setting is not setting:
+            yield f"| `{setting.name}` | | | same game as `{first_setting.name}` | | | |"
             continue
         for policy in setting.policies:
             if episodes := store.read(setting.game, policy):
@@ -291,11 +291,11 @@ def comparison_table(store: Store, before: str) -> Iterator[str]:
         for policy in policies:
             episodes = store.read(game, policy) or (store.read(game, BoundedOracle.name) if policy == "oracle" else [])
             cells.append(mean([getattr(episode, row.counts) for episode in episodes]) if episodes else "")
-        counted = "score" if row.counts == "score" else "moves played"
+        unit = "score" if row.counts == "score" else "moves played"
         if not any(cells) and f"| {row.game}" in rows:
             yield rows[f"| {row.game}"]
             continue
-        yield f"| {row.game} | {counted} | {' | '.join((*row.published, *cells))} |"
+        yield f"| {row.game} | {unit} | {' | '.join((*row.published, *cells))} |"
 
 
 def mean(values: Sequence[float]) -> str:

@@ -109,14 +109,14 @@ def run_seed(seed: int, folder: Path, results: Path) -> None:
 def pooled(arms: Sequence[Measured], decoding: str, skill: str) -> list[float]:
     """Return a skill of all responses, or of all right ones if it is `wrong reason`."""
     values = []
-    for measured in arms:
-        parts = measured[decoding]
-        whole = [float(true == 1) for true in parts["true"]]
+    for arm in arms:
+        parts = arm[decoding]
+        all_true = [float(true == 1) for true in parts["true"]]
         if skill == "wrong reason":
-            responses = zip(whole, parts["right"], parts["statements"])
+            responses = zip(all_true, parts["right"], parts["statements"])
             values += [1 - true for true, right, count in responses if right and count]
         else:
-            values += whole if skill == "all true" else parts[skill]
+            values += all_true if skill == "all true" else parts[skill]
     return values
 
 

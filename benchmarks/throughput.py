@@ -263,9 +263,9 @@ def steps_table(rates: Mapping[str, Rates], options: Options) -> Table:
     limit, reference = rates[LIMIT].median, rates[ASYNC].median
     title = f"environment steps/s, {options.num_envs} environments, {options.size} x {options.size}"
     table = Table("candidate", "median", "slowest", "fastest", "x limit", "x AsyncVectorEnv", title=title)
-    for name, measured in rates.items():
-        numbers = (f"{value:,.0f}" for value in (measured.median, measured.slowest, measured.fastest))
-        table.add_row(name, *numbers, f"{measured.median / limit:.2f}", f"{measured.median / reference:.1f}")
+    for name, rate in rates.items():
+        numbers = (f"{value:,.0f}" for value in (rate.median, rate.slowest, rate.fastest))
+        table.add_row(name, *numbers, f"{rate.median / limit:.2f}", f"{rate.median / reference:.1f}")
     return table
 
 
@@ -295,7 +295,7 @@ def start_table(results: Mapping[str, tuple[float, float]], options: Options) ->
 
 
 def step_goals(rates: Mapping[str, Rates], names: list[str]) -> Iterable[Goal]:
-    median = {name: measured.median for name, measured in rates.items()}
+    median = {name: rate.median for name, rate in rates.items()}
     for copy in (False, True):
         best = max(median[runner_name("2048", workers, copy)] for workers in WORKERS)
         suffix = ", copy" if copy else ""
@@ -311,7 +311,7 @@ def step_goals(rates: Mapping[str, Rates], names: list[str]) -> Iterable[Goal]:
 
 def environments_goals(results: Mapping[str, Mapping[int, Rates]]) -> Iterable[Goal]:
     for name, rates in results.items():
-        medians = [measured.median for measured in rates.values()]
+        medians = [rate.median for rate in rates.values()]
         share = min(medians) / max(medians)
         description = f"{name}: flat from {min(rates)} to {max(rates)} environments (slowest / fastest at least 0.8)"
         yield Goal(description, f"{share:.2f}", share >= 0.8)

@@ -114,17 +114,17 @@ def run_seed(seed: int, folder: Path) -> Results:
     common, results = (*COMMON, "--seed", str(seed)), dict[str, dict[str, Skills]]()
     for count in COUNTS:
         model = folder / "base" / "tiny"
-        measured = results[str(count)] = {}
+        skills = results[str(count)] = {}
         if count:
             run = folder / f"{seed}-{count}"
             train(run, *common, "--games", *GAMES[:count], "--model", str(model), "--sft.steps", str(BATCHES))
             model = run / "model"
-            measured |= {skin: measure(model, (*common, "--games", GAMES[0]), skin) for skin in SKINS}
+            skills |= {skin: measure(model, (*common, "--games", GAMES[0]), skin) for skin in SKINS}
         new_games = (*common, "--games", *HELD_OUT)
-        measured["before"] = measure(model, new_games)
-        tuned = folder / f"{seed}-{count}-tuned"
-        train(tuned, *new_games, "--model", str(model), "--sft.steps", str(TUNING))
-        measured["after"] = measure(tuned / "model", new_games)
+        skills["before"] = measure(model, new_games)
+        tuned_run = folder / f"{seed}-{count}-tuned"
+        train(tuned_run, *new_games, "--model", str(model), "--sft.steps", str(TUNING))
+        skills["after"] = measure(tuned_run / "model", new_games)
     return results
 
 

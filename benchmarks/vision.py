@@ -285,13 +285,13 @@ def write_page(results: Path, minutes: float) -> Path:
     return page
 
 
-def proof(named: Mapping[str, Sequence[Sequence[str]]], images: Mapping[str, Sequence[float]], minutes: float) -> str:
+def proof(results: Mapping[str, Sequence[Sequence[str]]], images: Mapping[str, Sequence[float]], minutes: float) -> str:
     """Return the section about what the checks named, by the injected fault, and about scores without images."""
     rows = []
-    for fault, checks in named.items():
-        right = sum([*faults] == ([fault] if fault else []) for faults in checks)
+    for fault, checks in results.items():
+        passes = sum([*faults] == ([fault] if fault else []) for faults in checks)
         others = sorted({name for faults in checks for name in faults} - {fault})
-        rows.append([FAULTS[fault].meaning if fault else "no fault", f"{right} of {len(checks)}", ", ".join(others)])
+        rows.append([FAULTS[fault].meaning if fault else "no fault", f"{passes} of {len(checks)}", ", ".join(others)])
     interval = confidence_interval(images["blank"], unit_interval=True) or (0.0, 1.0)
     return PROOF.format(
         minutes=minutes,

@@ -268,14 +268,14 @@ def check_determinism_over_processes(game: AnyGame, seeds: Seeds) -> None:
     with closing(WorkerProcess()) as worker:
         try:
             worker.send(worker.pack(transcripts, (type(game), game.config.model_dump_json(), list(seeds)), {}))
-            others = receive_value(worker)
+            other_transcripts = receive_value(worker)
         except (UsageError, WorkerError) as error:
             raise AssertionError(
                 "another process could not import the game: define it at module level, and call check_game "
                 'under `if __name__ == "__main__":` in a script'
             ) from error
-    for seed, other in zip(seeds, others):
-        assert_same(transcript(game, seed), other, f"seed {seed}, played in two processes")
+    for seed, other_transcript in zip(seeds, other_transcripts):
+        assert_same(transcript(game, seed), other_transcript, f"seed {seed}, played in two processes")
 
 
 def check_seeds(game: AnyGame, seeds: Seeds) -> None:
@@ -316,10 +316,10 @@ def check_json_round_trip(game: AnyGame, seeds: Seeds) -> None:
     for state in sample_states(game, seeds):
         text = game.to_json(state)
         assert "\n" not in text, f"the JSON of a state has several lines: {text!r}"
-        back = game.from_json(text)
-        assert back == state, f"{state!r} becomes {back!r} through JSON"
-        assert game.to_json(back) == text, f"the JSON of {state!r} changes from {text} to {game.to_json(back)}"
-        assert hash(back) == hash(state), f"{state!r} and its copy from JSON are equal but their hashes differ"
+        copy = game.from_json(text)
+        assert copy == state, f"{state!r} becomes {copy!r} through JSON"
+        assert game.to_json(copy) == text, f"the JSON of {state!r} changes from {text} to {game.to_json(copy)}"
+        assert hash(copy) == hash(state), f"{state!r} and its copy from JSON are equal but their hashes differ"
     for text in ("", "nonsense", "null", "[]", '{"no such field": 1}'):
         try:
             state = game.from_json(text)
@@ -332,10 +332,10 @@ def check_restored_episode(game: AnyGame, seeds: Seeds) -> None:
     """Check that an episode restored from JSON continues exactly as the original."""
     for seed in seeds:
         original: Episode[Any, Any] = Episode(game, seed)
-        chooser, other = np.random.default_rng(seed), same_game_again(game)
+        chooser, other_game = np.random.default_rng(seed), same_game_again(game)
         for turn in range(TURNS):
-            stored = original.snapshot().model_dump_json()
-            copy: Episode[Any, Any] = Episode.restore(other, Snapshot.model_validate_json(stored))
+            snapshot = original.snapshot().model_dump_json()
+            copy: Episode[Any, Any] = Episode.restore(other_game, Snapshot.model_validate_json(snapshot))
             action = choose(game, original.state, chooser)
             if action is None:
                 break
@@ -409,9 +409,9 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
         assert listed is None or len(set(legal)) == len(legal), f"legal_actions contains duplicates: {legal}"
         for action in legal[:ACTIONS]:
             assert in_space(game, action), f"the legal action {action!r} is not in {game.answer.space}"
-            back = game.answer.to_action(json.loads(json.dumps(action)))
-            assert back == action, f"the action {action!r} becomes {back!r} through JSON"
-        named = set(legal)
+            parsed_action = game.answer.to_action(json.loads(json.dumps(action)))
+            assert parsed_action == action, f"the action {action!r} becomes {parsed_action!r} through JSON"
+        legal_set = set(legal)
         for action in [*legal[:ACTIONS], *sample_actions(game), *actions_out_of_range(game)]:
             rng = np.random.default_rng(0)
             before, reason = repr(rng.bit_generator.state), None
@@ -422,7 +422,7 @@ def check_legal_actions(game: AnyGame, seeds: Seeds) -> None:
                 assert reason, f"step rejects {action!r} without a reason"
                 assert repr(rng.bit_generator.state) == before, f"the illegal action {action!r} used the generator"
             accepted = reason is None
-            expected = in_space(game, action) if listed is None else action in named
+            expected = in_space(game, action) if listed is None else action in legal_set
             assert accepted == expected, (
                 f"step {'accepts' if accepted else 'rejects'} {action!r}, which is "
                 f"{'in' if expected else 'not in'} legal_actions, in {game.to_json(state)}"
@@ -557,8 +557,8 @@ def check_format_and_parse(game: AnyGame, seeds: Seeds) -> None:
     """Check that `parse` inverts `format`, and raises `ParseError` for malformed or ambiguous responses."""
     for action in sample_actions(game):
         text = game.answer.format(action)
-        back = game.answer.parse(text)
-        assert back == action, f"the action {action!r} is formatted as {text!r}, which is parsed as {back!r}"
+        parsed = game.answer.parse(text)
+        assert parsed == action, f"the action {action!r} is formatted as {text!r}, which is parsed as {parsed!r}"
         response = response_format.compose("", "", text)
         assert response_format.parse_response(response).action(game.answer) == action, (
             f"{response!r} is not parsed as {action!r}"
@@ -587,8 +587,8 @@ def check_responses(game: AnyGame, seeds: Seeds) -> None:
             scored = score_response(game, state, response, np.random.default_rng(0))
             expected = action if game.actions_per_turn == 1 else (action,)
             assert scored.action == expected, f"{response!r} plays {scored.action!r}, not {expected!r}"
-            played = scored.outcome is Outcome.PLAYED
-            assert played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
+            is_played = scored.outcome is Outcome.PLAYED
+            assert is_played or action not in legal, f"{response!r} is {scored.outcome.value}, not played"
             assert scored.format == 1.0, f"the format of {response!r} scores {scored.format}"
             assert scored.perception in (None, (1.0, 1.0)), f"the perception of {response!r} scores {scored.perception}"
             assert all(scored.statements), f"the reasoning of {response!r} has statements that are not true"
@@ -713,9 +713,9 @@ def check_game(
     notes: list[str] = []
     failures: dict[Check, AssertionError] = {}
     for runs in ([(check, games[0]) for check in CLASS_CHECKS], list(product(GAME_CHECKS, games))):
-        for check, checked in runs:
+        for check, game_object in runs:
             try:
-                notes += [] if check in failures else run_check(check, checked, seeds)
+                notes += [] if check in failures else run_check(check, game_object, seeds)
             except AssertionError as error:
                 failures[check] = error
         if check_types in failures:  # on which the other checks rely

@@ -130,12 +130,12 @@ class Curriculum:
         names = Counter((stage.game.id, stage.name) for entry in entries for stage in entry.stages)
         for (game, stage), count in names.items():
             if count > 1:
-                twice = (
+                conflict = (
                     "is in two entries without stages: give each entry a stage with a name"
                     if stage is None
                     else f"has two stages named {stage!r}: choose different names"
                 )
-                raise UsageError(f"{source}: {game} {twice}")
+                raise UsageError(f"{source}: {game} {conflict}")
         return cls(entries, file)
 
     @classmethod
@@ -205,9 +205,9 @@ class Curriculum:
     def success(self, pick: Pick, turns: Sequence[TurnRecord]) -> float:
         """Compute the success of an episode or of a single response from its turns; the measure is 0 without turns."""
         entry = self.entries[pick.entry]
-        measured = _measured(entry.file.measure or "score", turns)
-        least = next((stage.at_least for stage in entry.stages if stage.name == pick.stage), None)
-        return measured if least is None else float(measured >= least)
+        value = _measured(entry.file.measure or "score", turns)
+        threshold = next((stage.at_least for stage in entry.stages if stage.name == pick.stage), None)
+        return value if threshold is None else float(value >= threshold)
 
     def after(self, progress: Progress, pick: Pick, success: float) -> Progress:
         """Return the progress after an episode.
@@ -227,8 +227,8 @@ class Curriculum:
             step = 0 if len(recent) < window else int(is_up) - int(is_down)
             if 0 <= stage + step < len(entry.stages) and step:
                 stage, recent = stage + step, ()
-        moved = EntryProgress(game=state.game, stage=stage, episodes=episodes, recent=recent)
-        entries = (*progress.entries[: pick.entry], moved, *progress.entries[pick.entry + 1 :])
+        entry_progress = EntryProgress(game=state.game, stage=stage, episodes=episodes, recent=recent)
+        entries = (*progress.entries[: pick.entry], entry_progress, *progress.entries[pick.entry + 1 :])
         return progress.model_copy(update={"entries": entries})
 
     def to_data(self) -> dict[str, JsonValue] | None:
@@ -314,9 +314,9 @@ def describe(curriculum: Curriculum, batch_size: int, steps: int, max_turns: int
     if len(table) == 1:
         return []
     widths = [max(map(len, column)) for column in zip(*table)]
-    aligned = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table)
     title = f"schedule of the curriculum with {batch_size:,} states per step:"
-    return [title, *aligned, *(f"warning: {note}" for note in (*warnings, *advice))]
+    return [title, *lines, *(f"warning: {note}" for note in (*warnings, *advice))]
 
 
 def _timetable(entry: Entry, per_step: float, steps: int) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -325,16 +325,16 @@ def _timetable(entry: Entry, per_step: float, steps: int) -> Iterator[tuple[tupl
     scale = 1 if entry.file.by == "step" else per_step
     begins = [n / scale for n in entry.begins or (0, entry.file.window or 1)]
     for number, stage in enumerate(entry.stages):
-        first = None if by_success and number else int(begins[number]) + 1
-        row = (game, stage.name or "", "by success" if first is None else f"{first:,}")
+        first_step = None if by_success and number else int(begins[number]) + 1
+        row = (game, stage.name or "", "by success" if first_step is None else f"{first_step:,}")
         warning, lasts = "", ("to the end", "to the end")
         if number + 1 < len(entry.stages):
             length = math.ceil(begins[1]) if by_success else begins[number + 1] - begins[number]
-            least = "at least " if by_success else ""
-            lasts = (f"{least}{round(length, 1):,.10g}", f"{least}{round(length * per_step, 1):,.10g}")
+            prefix = "at least " if by_success else ""
+            lasts = (f"{prefix}{round(length, 1):,.10g}", f"{prefix}{round(length * per_step, 1):,.10g}")
             if length < 1:
                 states = f"{length * per_step:,.10g}"
                 warning = f"stage {stage.name!r} of {game} has fewer states ({states}) than a batch ({per_step:,.5g})"
-        if first is not None and first > steps:
-            warning = f"stage {stage.name!r} of {game} begins at step {first:,}, but training ends after {steps:,}"
+        if first_step is not None and first_step > steps:
+            warning = f"stage {stage.name!r} of {game} begins at step {first_step:,}, but training ends after {steps:,}"
         yield (*row, *lasts), warning

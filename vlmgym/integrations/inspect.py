@@ -78,14 +78,14 @@ def make_task(game: str, episodes: int = 10, seed: int = 0, **settings: Any) -> 
     """
     check_int("episodes", episodes, 1)
     check_int("seed", seed, 0)
-    played = [vlmgym.Episode(game, number, **settings) for number in range(seed, seed + episodes)]
+    starts = [vlmgym.Episode(game, number, **settings) for number in range(seed, seed + episodes)]
     samples = [
         Sample(
             id=f"{episode.game.id}/{episode.seed}",
             input=episode.prompt,
             metadata={"game": episode.game.id, "seed": episode.seed, "snapshot": episode.snapshot()},
         )
-        for episode in played
+        for episode in starts
     ]
     version = f"{vlmgym.make_game(game).id}, vlmgym {vlmgym.__version__}"
     return Task(dataset=samples, solver=play(), scorer=game_score(), version=version)

@@ -94,7 +94,7 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         UsageError: The model would not see the images of later turns, or would see earlier turns twice.
     """
     _check_template(processing_class)
-    turns = most = 0
+    turns = longest = 0
     for row in rows:
         episode = restore_row(row["snapshot"])
         turns, messages = max(turns, episode.max_turns), episode.messages("pil")
@@ -104,9 +104,9 @@ def episode_limits(rows: Iterable[Row], processing_class: Any, response_tokens: 
         tokens = processing_class.apply_chat_template(
             [messages], add_generation_prompt=True, tokenize=True, return_dict=True
         )
-        most = max(most, len(tokens["input_ids"][0]))
+        longest = max(longest, len(tokens["input_ids"][0]))
     return {
-        "max_completion_length": turns * (most + FEEDBACK_TOKENS + response_tokens),
+        "max_completion_length": turns * (longest + FEEDBACK_TOKENS + response_tokens),
         "max_tool_calling_iterations": turns,
     }
 
@@ -135,13 +135,13 @@ def check_sight(trainer: Any) -> None:
         training = [module for module in model.modules() if module.training]
         with torch.no_grad():
             model.eval()
-            true, inverted = (
+            logprobs, inverted_logprobs = (
                 model.forward(**{**inputs, "pixel_values": pixels}).log_probs.sum(1)
                 for pixels in (inputs["pixel_values"], -inputs["pixel_values"])
             )
         for module in training:
             module.training = True
-        for name, value in sight_metrics((true - inverted).abs().tolist()).items():
+        for name, value in sight_metrics((logprobs - inverted_logprobs).abs().tolist()).items():
             trainer._metrics["train"][name].append(value)  # TRL has no public way to log with the step's other metrics
 
     trainer.model.register_forward_pre_hook(check, with_kwargs=True)

@@ -38,8 +38,8 @@ class GameEnvironment(GymImageEnv):
     async def system_prompt(self) -> dict[str, Any]:
         """Return the system prompt. In a chat, it contains the rules; otherwise, the message of each turn does."""
         assert self._episode is not None, "VAGEN resets first"
-        first, *_ = self._episode.messages()
-        return {"obs_str": _escape(first["content"][-1]["text"]) if first["role"] == "system" else SYSTEM_PROMPT}
+        message, *_ = self._episode.messages()
+        return {"obs_str": _escape(message["content"][-1]["text"]) if message["role"] == "system" else SYSTEM_PROMPT}
 
     async def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode in a thread, so that other episodes in VAGEN's event loop continue.

@@ -224,8 +224,8 @@ class SamplingOptions(PolicyOptions):
             raise UsageError(f"temperature must be at least 0, got {self.temperature!r}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"top_p must be above 0 and at most 1, got {self.top_p!r}")
-        for name, least in (("top_k", 1), ("max_tokens", 1), ("sample_seed", 0)):
-            check_int(name, getattr(self, name), least, optional=True)
+        for name, minimum in (("top_k", 1), ("max_tokens", 1), ("sample_seed", 0)):
+            check_int(name, getattr(self, name), minimum, optional=True)
 
     def sampling(self, prompt: Prompt | None = None) -> dict[str, Any]:
         """Return the options that are set, named as in the OpenAI API and vLLM; without a prompt, there is no seed."""

@@ -66,15 +66,15 @@ class BatchPolicy(ModelPolicy):
             batch, self._waiting = self._waiting[:count], self._waiting[count:]
             self._full.clear()
             futures = [future for _, _, future in batch]
-            answered: list[tuple[asyncio.Future[Reply], Reply | Exception]]
+            results: list[tuple[asyncio.Future[Reply], Reply | Exception]]
             try:
                 replies = await self.respond_to_batch(
                     [images for images, _, _ in batch], [prompt for _, prompt, _ in batch]
                 )
-                answered = list(zip(futures, replies, strict=True))
+                results = list(zip(futures, replies, strict=True))
             except Exception as error:  # otherwise the prompts would wait forever
-                answered = [(future, error) for future in futures]
-            for future, reply in answered:
+                results = [(future, error) for future in futures]
+            for future, reply in results:
                 if future.done():
                     continue
                 if isinstance(reply, Exception):
@@ -116,8 +116,8 @@ def _work(jobs: queue.SimpleQueue[_Job | None]) -> None:
                     result = loop.run_until_complete(result)
             except BaseException as error:
                 # SystemExit and CancelledError would silently end the thread; asyncio's futures reject StopIteration.
-                expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
-                future.set_exception(error if expected else RuntimeError(f"{type(error).__name__}: {error}"))
+                is_expected = isinstance(error, Exception) and not isinstance(error, StopIteration)
+                future.set_exception(error if is_expected else RuntimeError(f"{type(error).__name__}: {error}"))
             else:
                 future.set_result(result)
         del job, function, args, future, result  # otherwise kept alive until the next call

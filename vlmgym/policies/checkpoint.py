@@ -87,8 +87,8 @@ class SpecialTokens:
 
     def __init__(self, tokenizer: Any) -> None:
         """Read the tokens of a tokenizer of transformers or vLLM."""
-        added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-        tokens = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+        added_tokens = getattr(tokenizer, "added_tokens_decoder", {}).values()
+        tokens = {*tokenizer.all_special_tokens, *(token.content for token in added_tokens if token.special)}
         self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
 
     def check(self, prompt: str | Sequence[Message]) -> None:

@@ -54,24 +54,24 @@ class CustomPolicy(BatchPolicy):
 
     async def respond_to_batch(self, images: list[list[ImageArray]], prompts: list[Prompt]) -> list[Reply]:
         """Call the function; replies without a latency get the duration of the call."""
-        expected, start = len(prompts), time.perf_counter()
+        count, start = len(prompts), time.perf_counter()
         call = self._thread.call(self.function, images, prompts)
         try:
             await asyncio.wait([call], timeout=self.options.timeout)
         finally:
             call.cancel()  # no effect if the call is done
         if call.cancelled():
-            raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {expected} prompts")
+            raise PolicyError(f"{self.name} timed out after {self.options.timeout:g} s with {count} prompts")
         try:
-            returned = call.result()
+            responses = call.result()
         except Exception as error:
             raise PolicyError(f"{self.name} raised {describe_error(error)}") from error
         latency = time.perf_counter() - start
-        if not isinstance(returned, list | tuple) or not all(isinstance(reply, str | Reply) for reply in returned):
-            raise PolicyError(f"{self.name} must return a list of strings or Replies, got {short_repr(returned)}")
-        if len(returned) != expected:
-            raise PolicyError(f"{self.name} returned {len(returned)} responses to {expected} prompts")
-        replies = [reply if isinstance(reply, Reply) else Reply(reply) for reply in returned]
+        if not isinstance(responses, list | tuple) or not all(isinstance(reply, str | Reply) for reply in responses):
+            raise PolicyError(f"{self.name} must return a list of strings or Replies, got {short_repr(responses)}")
+        if len(responses) != count:
+            raise PolicyError(f"{self.name} returned {len(responses)} responses to {count} prompts")
+        replies = [reply if isinstance(reply, Reply) else Reply(reply) for reply in responses]
         return [replace(reply, latency=latency) if reply.latency is None else reply for reply in replies]
 
 

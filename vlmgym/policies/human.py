@@ -71,15 +71,15 @@ class HumanPolicy(ModelPolicy):
         start = time.perf_counter()
         self._window.draw(player)
         while not self._window.closed_by_user:
-            changed = False
+            has_changed = False
             for _, response in self._window.responses(player):
                 if response is not None:
                     latency = time.perf_counter() - start
                     self._window.draw(player)
                     await self._show_final_state(player)
                     return Reply(response, latency=latency)
-                changed = True
-            if changed:
+                has_changed = True
+            if has_changed:
                 self._window.draw(player)
             await asyncio.sleep(0)  # lets Ctrl-C through
         raise PolicyError("the window was closed")
@@ -89,11 +89,11 @@ class HumanPolicy(ModelPolicy):
         from vlmgym.sandbox.envs.human import Player
 
         episode = Episode.restore(prompt.game, snapshot)
-        last, previous = None, self._player
-        if previous is not None and (previous.game, previous.episode.snapshot()) == (prompt.game, snapshot):
-            last = previous.last
+        last_turn, player = None, self._player
+        if player is not None and (player.game, player.episode.snapshot()) == (prompt.game, snapshot):
+            last_turn = player.last
         self._player = Player(episode, f"{prompt.game.id}, an evaluation", "Esc: stop the run.")
-        self._player.begin(episode, str(prompt), last)
+        self._player.begin(episode, str(prompt), last_turn)
         return self._player
 
     async def _show_final_state(self, player: Player) -> None:

@@ -148,8 +148,8 @@ class LocalModel:
                         f"{self.context:,}"
                     )
         if errors:
-            others = [request for i, request in enumerate(requests) if i not in errors]
-            replies = iter(self._generate(others, max_tokens, sampling) if others else [])
+            valid_requests = [request for i, request in enumerate(requests) if i not in errors]
+            replies = iter(self._generate(valid_requests, max_tokens, sampling) if valid_requests else [])
             return [errors[i] if i in errors else next(replies) for i in range(len(requests))]
         sequences = self.model.generate(
             **batch,
@@ -238,8 +238,8 @@ def _accelerator() -> str:
 def image_token_ids(config: PretrainedConfig, tokenizer: Any) -> list[int]:
     """Return the ids of placeholder tokens for images, video and audio, which are meaningless in a response."""
     ids = {value for name, value in config.to_dict().items() if IMAGE_TOKEN.fullmatch(name)}
-    named = [token for name, token in tokenizer.special_tokens_map.items() if NAMED_TOKEN.fullmatch(name)]
-    return sorted({*ids, *tokenizer.convert_tokens_to_ids(named)} - {None})
+    named_tokens = [token for name, token in tokenizer.special_tokens_map.items() if NAMED_TOKEN.fullmatch(name)]
+    return sorted({*ids, *tokenizer.convert_tokens_to_ids(named_tokens)} - {None})
 
 
 class SeededSampler(LogitsProcessor):  # type: ignore[misc]
@@ -257,10 +257,10 @@ class SeededSampler(LogitsProcessor):  # type: ignore[misc]
 
     def select(self, rows: Sequence[int]) -> SeededSampler:
         """Return a sampler for some of the rows. It shares their generators, so do not use this sampler afterwards."""
-        selected = SeededSampler((), self._temperature)
-        selected._rngs = [self._rngs[row] for row in rows]
-        selected._numbers = self._numbers[rows]
-        return selected
+        sampler = SeededSampler((), self._temperature)
+        sampler._rngs = [self._rngs[row] for row in rows]
+        sampler._numbers = self._numbers[rows]
+        return sampler
 
     def draw(self, scores: torch.Tensor) -> torch.Tensor:
         """Draw a token id for each row of the logits `scores`, of shape (batch, vocab); 0 if the row has a NaN."""

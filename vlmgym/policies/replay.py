@@ -64,8 +64,8 @@ class ReplayPolicy(ModelPolicy):
         """Return the recorded response of the turn."""
         key = prompt.game.id, prompt.seed
         if key not in self._replies:
-            stored = self._episodes.get(key)
-            self._replies[key] = [] if stored is None else [recorded_reply(turn) for turn in stored.read().turns]
+            episode = self._episodes.get(key)
+            self._replies[key] = [] if episode is None else [recorded_reply(turn) for turn in episode.read().turns]
         replies = self._replies[key]
         if prompt.turn >= len(replies) - 1:
             del self._replies[key]

@@ -155,7 +155,7 @@ class VLLMPolicy(ModelPolicy):
         )
         self._template.check_history(messages)
         renderer = self._engine.renderer
-        _, (rendered,) = await renderer.render_chat_async(
+        _, (engine_prompt,) = await renderer.render_chat_async(
             [messages],
             ChatParams(chat_template_kwargs={"add_generation_prompt": True, **self.options.template_options}),
             # The template contains all special tokens.
@@ -164,14 +164,14 @@ class VLLMPolicy(ModelPolicy):
         sampling = SamplingParams(
             **{**self._defaults, **self.options.sampling(prompt)}, output_kind=RequestOutputKind.FINAL_ONLY
         )
-        async for output in self._engine.generate(rendered, sampling, str(next(self._numbers))):
-            finished = output
-        completion = finished.outputs[0]
+        async for output in self._engine.generate(engine_prompt, sampling, str(next(self._numbers))):
+            last_output = output
+        completion = last_output.outputs[0]
         if completion.finish_reason in FAILURE_REASONS:
             raise InfrastructureError(f"generation failed: finish_reason is {completion.finish_reason}")
         return Reply(
             completion.text,
-            prompt_tokens=len(finished.prompt_token_ids),
+            prompt_tokens=len(last_output.prompt_token_ids),
             completion_tokens=len(completion.token_ids),
             finish_reason=completion.finish_reason,
         )

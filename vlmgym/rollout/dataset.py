@@ -199,12 +199,12 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
     sources: dict[str, str] = {}
     for split_rows in rows.values():
         for row in split_rows:
-            game, stored = Episode.restore(row["snapshot"]).game, json.loads(row["snapshot"])
-            used = {name: stored[name] for name in ("game", "max_turns", "reward", "prompts")}
-            settings.setdefault(json.dumps(used), used)
+            game, snapshot = Episode.restore(row["snapshot"]).game, json.loads(row["snapshot"])
+            setting = {name: snapshot[name] for name in ("game", "max_turns", "reward", "prompts")}
+            settings.setdefault(json.dumps(setting), setting)
             if game.image_source is not None:
                 sources[game.id] = game.image_source
-    games = ", ".join(dict.fromkeys(used["game"]["id"] for used in settings.values()))
+    games = ", ".join(dict.fromkeys(setting["game"]["id"] for setting in settings.values()))
     has_images = any(row["images"] for split_rows in rows.values() for row in split_rows)
     title, package_versions = f"vlmgym: {games}", versions()
     counts = {split: len(split_rows) for split, split_rows in rows.items()}
@@ -222,8 +222,8 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
         "vlmgym": {"versions": package_versions, **arguments},
     }
     head = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())  # JSON is YAML
-    listed = ", ".join(f"{split}: {count:,}" for split, count in counts.items())
-    body = BODY.format(title=title, rows=listed, version=package_versions["vlmgym"])
+    row_counts = ", ".join(f"{split}: {count:,}" for split, count in counts.items())
+    body = BODY.format(title=title, rows=row_counts, version=package_versions["vlmgym"])
     if sources:
         body += SOURCES + "".join(f"- {game}: {source}\n" for game, source in sources.items())
     return f"---\n{head}---\n\n{body}"

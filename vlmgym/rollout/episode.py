@@ -97,13 +97,13 @@ class Episode:
             allow_data(str(data))
         check_instance("snapshot", snapshot, str)
         try:
-            stored = _Snapshot.model_validate_json(snapshot)
+            parts = _Snapshot.model_validate_json(snapshot)
         except ValidationError as error:
             raise StateError(f"not a snapshot of an episode: {describe_validation_error(error)}") from None
-        game = stored.game.game()
-        settings = EpisodeSettings.from_parts(stored.prompts, stored.max_turns, stored.reward)
-        past = tuple(replace(turn, state=game.from_data(turn.state)) for turn in stored.past)
-        return cls.of(LiveEpisode(GameSetup(game, settings), stored.episode, past))
+        game = parts.game.game()
+        settings = EpisodeSettings.from_parts(parts.prompts, parts.max_turns, parts.reward)
+        past = tuple(replace(turn, state=game.from_data(turn.state)) for turn in parts.past)
+        return cls.of(LiveEpisode(GameSetup(game, settings), parts.episode, past))
 
     def snapshot(self) -> str:
         """Snapshot the episode with its game and config, as one line of JSON."""

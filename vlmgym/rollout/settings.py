@@ -120,8 +120,8 @@ class Usage:
             PolicyError: A price or budget is set, but the reply has no token counts.
         """
         budget = self.budget
-        limited = budget.budget_tokens is not None or budget.price_in is not None
-        if limited and (reply.prompt_tokens is None or reply.completion_tokens is None):
+        has_limits = budget.budget_tokens is not None or budget.price_in is not None
+        if has_limits and (reply.prompt_tokens is None or reply.completion_tokens is None):
             raise PolicyError(
                 f"prices and budgets need prompt_tokens and completion_tokens in every Reply; {policy} gave none"
             )

@@ -290,8 +290,8 @@ def resume_episode(setup: GameSetup, seed: int, turns: Sequence[TurnRecord]) -> 
     except UsageError as error:  # for instance a bad row of the user's data
         raise GameError(f"{setup.game.id}, seed {seed}: {error}") from error
     for turn in turns:
-        replayed = live.respond(recorded_reply(turn), turn.cost)
-        if replayed.model_dump(mode="json") != turn.model_dump(mode="json"):
+        replayed_turn = live.respond(recorded_reply(turn), turn.cost)
+        if replayed_turn.model_dump(mode="json") != turn.model_dump(mode="json"):
             return [], LiveEpisode(setup, seed).state()
     state = live.state()
     try:

@@ -58,10 +58,10 @@ class LineLog:
         with writing(self.path):
             length = os.fstat(self._file.fileno()).st_size
             open_line = length > 0 and os.pread(self._file.fileno(), 1, length - 1) not in b"\r\n"
-            left = memoryview(("\n" * open_line + line + "\n").encode())
+            remaining = memoryview(("\n" * open_line + line + "\n").encode())
             try:
-                while left:  # on a nearly full disk, the first write is partial and the next one fails
-                    left = left[self._file.write(left) :]
+                while remaining:  # on a nearly full disk, the first write is partial and the next one fails
+                    remaining = remaining[self._file.write(remaining) :]
                 if time.monotonic() - self._synced >= SYNC_INTERVAL:
                     os.fsync(self._file.fileno())
                     self._synced = time.monotonic()
@@ -113,7 +113,7 @@ def output_folder(folder: Path, *names: str) -> Iterator[Path]:
     folder = folder.absolute()
     check_output_folder(folder, *names)
     with writing(folder):
-        new = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
+        new_folders = list(takewhile(lambda path: not path.exists(), (folder, *folder.parents)))
         folder.mkdir(parents=True, exist_ok=True)
     lock = folder / LOCK
     with writing(folder):
@@ -121,17 +121,17 @@ def output_folder(folder: Path, *names: str) -> Iterator[Path]:
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            owned = os.path.samestat(os.fstat(file), os.stat(lock))
+            is_owned = os.path.samestat(os.fstat(file), os.stat(lock))
         except (BlockingIOError, FileNotFoundError):
-            owned = False
-        if not owned:  # another process holds the lock, or has just removed it
+            is_owned = False
+        if not is_owned:  # another process holds the lock, or has just removed it
             raise OutputError(f"another run is writing to {folder}: choose another --output-dir")
         try:
             yield folder
         finally:
             with writing(folder):
                 lock.unlink(missing_ok=True)
-            for path in new:
+            for path in new_folders:
                 with suppress(OSError):  # it is not empty
                     path.rmdir()
     finally:
@@ -175,14 +175,14 @@ def replace_folder(folder: Path) -> Iterator[Path]:
         with writing(folder):
             for file in part.rglob("*"):
                 if file.is_file():
-                    with file.open("rb") as opened:
-                        os.fsync(opened.fileno())
-            old = temporary(folder)
+                    with file.open("rb") as stream:
+                        os.fsync(stream.fileno())
+            old_folder = temporary(folder)
             if folder.exists():
-                folder.rename(old)
+                folder.rename(old_folder)
             part.rename(folder)
-            if old.exists():
-                shutil.rmtree(old)
+            if old_folder.exists():
+                shutil.rmtree(old_folder)
 
 
 @contextmanager

@@ -384,9 +384,9 @@ def _replayed_states(game: Game[Any, Any], episode: EpisodeRecord) -> Iterator[A
             raise UsageError(f"turn {turn.turn}: this is not the state that the earlier turns lead to")
         yield state
         try:
-            played = turn.outcome is Outcome.PLAYED
-            action = game.answer.from_data(turn.action) if played else None
-            state = (game.step(state, action, rng) if played else game.on_invalid(state, rng)).state
+            is_played = turn.outcome is Outcome.PLAYED
+            action = game.answer.from_data(turn.action) if is_played else None
+            state = (game.step(state, action, rng) if is_played else game.on_invalid(state, rng)).state
         except (UsageError, IllegalAction, StateError) as error:
             raise UsageError(f"turn {turn.turn}: {error}") from None
     if game.to_data(state) != episode.final_state:

@@ -152,22 +152,22 @@ class ScriptFolder(RunFolder):
             for path in (self.document, self.image, *self._copies()):
                 if os.path.lexists(path):
                     raise UsageError(f"{path} exists, but no run {self.folder} that wrote it: move it away")
-        last = None
+        last_folder = None
         if self._has_turns():
             with self.reserved():
                 pass
-            last = next(
+            last_folder = next(
                 path for n in count(1) if not os.path.lexists(path := self.folder.with_name(f"{self.name}.{n}"))
             )
-            with writing(last):
-                self.folder.rename(last)
+            with writing(last_folder):
+                self.folder.rename(last_folder)
         try:
             with super().new_run(config):
                 yield
         finally:
-            if last is not None and not self.folder.exists():
+            if last_folder is not None and not self.folder.exists():
                 with writing(self.folder):
-                    last.rename(self.folder)
+                    last_folder.rename(self.folder)
 
     def copy_results(self, document: Iterable[bytes], curves: Path, videos: Iterable[Path]) -> list[Path]:
         """Write the document with all episodes, and copy curves and videos; return the paths beside the script."""

@@ -148,9 +148,9 @@ def open_run(folder: Path | RunFolder, data: Iterable[str] = ()) -> StoredRun:
         stored += find_episodes(step)[0]
     # A resumed run appends new records for episodes that had no result: an episode's last record counts.
     latest = {episode.key: episode for episode in stored}
-    ordered = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
+    episodes = sorted(latest.values(), key=lambda episode: (order.get(episode.game, len(order)), episode.seed))
     replaced = tuple(episode for episode in stored if latest[episode.key] is not episode)
-    return StoredRun(run_folder, config, tuple(ordered), torn, replaced)
+    return StoredRun(run_folder, config, tuple(episodes), torn, replaced)
 
 
 def find_episodes(path: Path) -> tuple[list[StoredEpisode], bool]:

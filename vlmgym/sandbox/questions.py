@@ -190,11 +190,11 @@ class Questions(LineTask[QuestionState]):
         With probability 0.5, the cell is chosen among those that the move changes, if any.
         """
         action, move_rng = self._random_legal(state, rng), np.random.default_rng(0)
-        before, unused = self._grid(state), repr(move_rng.bit_generator.state)
+        before, rng_state = self._grid(state), repr(move_rng.bit_generator.state)
         if before is None or action is None or self.game.partially_observable:
             return None
         after = self._grid(self.game.step(state, action, move_rng).state)
-        if after is None or repr(move_rng.bit_generator.state) != unused:
+        if after is None or repr(move_rng.bit_generator.state) != rng_state:
             return None
         changed = [(r, c) for r, row in enumerate(after) for c, word in enumerate(row) if word != before[r][c]]
         question, cell, word = self._ask_for_cell(after, rng, changed if changed and rng.random() < 0.5 else None)
@@ -237,10 +237,10 @@ class Questions(LineTask[QuestionState]):
         If rewards reveal the best moves and the oracle's move earns a positive reward, any move that earns at least as
         much is also accepted.
         """
-        inner = self.game.from_json(state.state)
+        game_state = self.game.from_json(state.state)
         parse = self.game.answer.parse
         try:
-            return self.game.is_as_good(inner, parse(answer), parse(state.answer))
+            return self.game.is_as_good(game_state, parse(answer), parse(state.answer))
         except (ParseError, IllegalAction):
             return False
 

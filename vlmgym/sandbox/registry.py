@@ -189,28 +189,28 @@ def game_class(game: str) -> type[Game[Any, Any]]:
         UsageError: The game is unknown, fails to load, or is provided by several packages.
     """
     if (prefixed := _prefixed(game)) is not None:
-        loaded: type[Game[Any, Any]] = resolve_name(prefixed[0])
-        return loaded
+        cls: type[Game[Any, Any]] = resolve_name(prefixed[0])
+        return cls
     name = game.removeprefix(NAMESPACE + "/")
     if _ID.fullmatch(name) is None:
-        versions = [other for other in _known() if _split(other)[0] == name]
-        name = max(versions, key=lambda other: _split(other)[1], default=name)
+        versions = [known_id for known_id in _known() if _split(known_id)[0] == name]
+        name = max(versions, key=lambda known_id: _split(known_id)[1], default=name)
     if name in _registered:
         return _registered[name]
     if name not in _sources():
-        published = f"; the presets are {', '.join(PRESETS)}" if "/" in name else ""
-        meant = did_you_mean(game, [*(_split(other)[0] for other in _known()), *PRESETS])
-        raise UsageError(f"unknown game {game!r}{meant}; the games are {', '.join(game_ids())}{published}")
+        preset_names = f"; the presets are {', '.join(PRESETS)}" if "/" in name else ""
+        suggestion = did_you_mean(game, [*(_split(known_id)[0] for known_id in _known()), *PRESETS])
+        raise UsageError(f"unknown game {game!r}{suggestion}; the games are {', '.join(game_ids())}{preset_names}")
     try:
-        loaded = resolve_name(_sources()[name])
-        if not (isinstance(loaded, type) and issubclass(loaded, Game)):
+        cls = resolve_name(_sources()[name])
+        if not (isinstance(cls, type) and issubclass(cls, Game)):
             raise UsageError("not a subclass of vlmgym's Game")
-        if name != (actual := f"{loaded.name}-v{loaded.version}"):
+        if name != (actual := f"{cls.name}-v{cls.version}"):
             raise UsageError(f"its id is {actual}, not the name of the entry point")
     except (Exception, SystemExit) as error:
         reason = one_line(f"{'' if isinstance(error, VlmgymError) else f'{type(error).__name__}: '}{error}")
         raise UsageError(f"failed to load the game {name!r} from {_sources()[name]}: {reason}") from error
-    return loaded
+    return cls
 
 
 def title_of(game: type[Game[Any, Any]]) -> str:
@@ -225,13 +225,13 @@ def about(game: type[Game[Any, Any]]) -> str:
 
 def load_games() -> tuple[dict[str, type[Game[Any, Any]]], dict[str, UsageError]]:
     """Load all games of `game_ids`; return the classes and the load errors, both keyed by game id."""
-    loaded, failed = {}, {}
+    classes, errors = {}, {}
     for game_id in game_ids():
         try:
-            loaded[game_id] = game_class(game_id)
+            classes[game_id] = game_class(game_id)
         except UsageError as error:
-            failed[game_id] = error
-    return loaded, failed
+            errors[game_id] = error
+    return classes, errors
 
 
 def make_game(game: str, /, perception: int = 3, reasoning: int = 3, **overrides: Any) -> Game[Any, Any]:
@@ -277,14 +277,14 @@ def make_games(games: object, perception: int = 3, reasoning: int = 3, **overrid
         UsageError: See `make_game`. Also raised if `games` is empty or of another type, or if all games are `Game`
             objects but levels or config fields are given.
     """
-    listed = [games] if isinstance(games, str | Game) else games
-    if not isinstance(listed, Sequence) or isinstance(listed, bytes):
+    items = [games] if isinstance(games, str | Game) else games
+    if not isinstance(items, Sequence) or isinstance(items, bytes):
         raise UsageError(f"games must be an id, a name, a Game or a sequence of these, got {short_repr(games)}")
-    if not listed:
+    if not items:
         raise UsageError("games must not be empty")
-    if all(isinstance(game, Game) for game in listed) and ((perception, reasoning) != (3, 3) or overrides):
+    if all(isinstance(game, Game) for game in items) and ((perception, reasoning) != (3, 3) or overrides):
         raise UsageError("levels and config fields cannot be combined with a Game object")
-    return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in listed]
+    return [game if isinstance(game, Game) else make_game(game, perception, reasoning, **overrides) for game in items]
 
 
 def _prefixed(game: str) -> tuple[str, str, str] | None:

@@ -178,11 +178,11 @@ class OpenAIClient:
             InfrastructureError: The request failed or was rejected.
             PolicyError: See `complete`.
         """
-        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        stream_body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         sent, first = time.perf_counter(), None
         usage: dict[str, Any] = {}
         try:
-            async with self._post(json.dumps(streamed).encode()) as response:
+            async with self._post(json.dumps(stream_body).encode()) as response:
                 async for line in response.content:
                     field, _, value = line.partition(b":")
                     if field != b"data" or value.strip() == b"[DONE]":
@@ -446,8 +446,8 @@ def _content(message: dict[str, Any]) -> tuple[str, str]:
     texts = {"text": "", "thinking": ""}
     for part in content:
         if (kind := part["type"]) != "reference":
-            inner = part[kind]  # Mistral sends thinking as a list of parts, others as a string
-            texts[kind] += inner if isinstance(inner, str) else "".join(piece.get("text", "") for piece in inner)
+            value = part[kind]  # Mistral sends thinking as a list of parts, others as a string
+            texts[kind] += value if isinstance(value, str) else "".join(piece.get("text", "") for piece in value)
     return texts["text"], texts["thinking"]
 
 

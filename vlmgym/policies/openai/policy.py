@@ -77,8 +77,8 @@ class OpenAIOptions(SamplingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_timeout(self.timeout)
-        for name, least in (("max_requests", 1), ("retries", 0)):
-            check_int(name, getattr(self, name), least)
+        for name, minimum in (("max_requests", 1), ("retries", 0)):
+            check_int(name, getattr(self, name), minimum)
         if self.detail not in get_args(Detail):
             raise UsageError(f"detail must be one of {', '.join(get_args(Detail))}, got {self.detail!r}")
         try:
@@ -102,9 +102,9 @@ class OpenAIOptions(SamplingOptions):
         provider = self.found_provider
         if provider is None:
             return
-        named = {*self.sampling(), *self.extra_fields, *(["seed"] if self.sample_seed is not None else [])}
-        if unused := named.intersection(provider.ignored):
-            raise UsageError(f"{self.provider} ignores {min(unused)} ({provider.source}): leave it out")
+        fields = {*self.sampling(), *self.extra_fields, *(["seed"] if self.sample_seed is not None else [])}
+        if ignored := fields.intersection(provider.ignored):
+            raise UsageError(f"{self.provider} ignores {min(ignored)} ({provider.source}): leave it out")
         highest = provider.max_temperature
         if highest is not None and (self.temperature or 0.0) > highest:
             raise UsageError(f"{self.provider} lowers temperatures above {highest:g} ({provider.source})")
@@ -174,8 +174,8 @@ class OpenAIPolicy(ModelPolicy):
             raise UsageError("the openai policy needs --model")
         self._key = self._read_key()
         secrets = [self._key] if self._key else []
-        recorded = json.dumps(self.options.extra_fields)
-        if redact(recorded, [*secrets, *environment_secrets()]) != recorded:
+        extra_body = json.dumps(self.options.extra_fields)
+        if redact(extra_body, [*secrets, *environment_secrets()]) != extra_body:
             raise UsageError("extra_body is recorded, so it cannot contain keys")
         with importing("the openai policy", "openai"):
             from vlmgym.policies.openai.client import OpenAIClient

@@ -51,8 +51,8 @@ class ImageTokens(_Entry):
             scale = min(1.0, largest_side / max(width, height))
             scale = min(scale, shorter_side / min(width, height))
             width, height = width * scale, height * scale
-        rounded = math.ceil if self.rounding == "up" else round
-        columns, rows = (max(1, rounded(side / self.patch)) for side in (width, height))
+        round_side = math.ceil if self.rounding == "up" else round
+        columns, rows = (max(1, round_side(side / self.patch)) for side in (width, height))
         if self.max_side is not None:
             columns, rows = min(columns, self.max_side), min(rows, self.max_side)
         patches = max(self.min_patches, columns * rows)

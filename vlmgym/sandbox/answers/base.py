@@ -131,9 +131,9 @@ class Answer(ABC, Generic[ActionT]):
         """Range of each number of an action; empty if actions are strings."""
         return value_ranges(self.space)
 
-    def actions(self, most: int) -> list[ActionT] | None:
-        """List the action space, including illegal actions; None if it is not discrete or has more than `most`."""
-        if not self.ranges or math.prod(map(len, self.ranges)) > most:
+    def actions(self, max_actions: int) -> list[ActionT] | None:
+        """List the action space with illegal actions; None if it is not discrete or has more than `max_actions`."""
+        if not self.ranges or math.prod(map(len, self.ranges)) > max_actions:
             return None
         actions: Any = self.ranges[0] if isinstance(self.space, spaces.Discrete) else product(*self.ranges)
         return list(actions)

@@ -64,15 +64,15 @@ class LineSpace(spaces.Text):
     """
 
     def __init__(
-        self, longest: int, words: Sequence[str], most: int = 1, seed: int | np.random.Generator | None = None
+        self, longest: int, words: Sequence[str], max_words: int = 1, seed: int | np.random.Generator | None = None
     ) -> None:
-        """Create a space of lines of up to `longest` characters, whose samples contain up to `most` of `words`."""
+        """Create a space of lines of up to `longest` characters, whose samples contain up to `max_words` of `words`."""
         super().__init__(longest, min_length=1, seed=seed)
-        self.words, self.most = tuple(words), min(most, len(words))
+        self.words, self.max_words = tuple(words), min(max_words, len(words))
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Sample distinct words uniformly; their number is uniform from 1 to `most`."""
-        count = int(self.np_random.integers(1, self.most + 1))
+        """Sample distinct words uniformly; their number is uniform from 1 to `max_words`."""
+        count = int(self.np_random.integers(1, self.max_words + 1))
         return ", ".join(self.words[int(i)] for i in self.np_random.choice(len(self.words), count, replace=False))
 
     def contains(self, x: Any) -> bool:
@@ -97,7 +97,7 @@ class LineSpace(spaces.Text):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LineSpace):
             return False
-        return (self.max_length, self.words, self.most) == (other.max_length, other.words, other.most)
+        return (self.max_length, self.words, self.max_words) == (other.max_length, other.words, other.max_words)
 
     def __repr__(self) -> str:
         return f"LineSpace({self.max_length})"

@@ -137,8 +137,8 @@ class BoardGame(Game[StateT, ActionT]):
     def numbering(self) -> str:
         """How rows and columns are numbered, for prompts."""
         origin = self.config.origin
-        named = "; feedback names cells as (row, column)" if self.config.interface == "click" else ""
-        return f"Rows are numbered from {origin} at the top and columns from {origin} at the left{named}."
+        note = "; feedback names cells as (row, column)" if self.config.interface == "click" else ""
+        return f"Rows are numbered from {origin} at the top and columns from {origin} at the left{note}."
 
     def where(self, cell: Cell) -> str:
         """Format a cell as players see it, numbered from the configured origin: `(0, 1)`."""

@@ -194,7 +194,7 @@ class Game(ABC, Generic[StateT, ActionT]):
 
         Other actions may be as good, too. Raises `IllegalAction` if the action is illegal.
         """
-        step, best_step = (self.step(state, played, np.random.default_rng(0)) for played in (action, best))
+        step, best_step = (self.step(state, candidate, np.random.default_rng(0)) for candidate in (action, best))
         if self.reward_is_hint and step.reward >= best_step.reward > 0:
             return True
         return (step.state, step.reward) == (best_step.state, best_step.reward)

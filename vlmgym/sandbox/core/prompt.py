@@ -211,11 +211,11 @@ def chat_messages(
         part: Function that converts an image to a content part.
     """
     messages = [Message("user", str(prompt), len(images))] if isinstance(prompt, str) else prompt
-    rest = iter(images)
+    queue = iter(images)
     return [
         {
             "role": message.role,
-            "content": [*(part(next(rest)) for _ in range(message.images)), {"type": "text", "text": message.text}],
+            "content": [*(part(next(queue)) for _ in range(message.images)), {"type": "text", "text": message.text}],
         }
         for message in messages
     ]
@@ -263,15 +263,15 @@ def turn_prompt(
         if unseen < len(past) and config.goal_image:
             parts.append("The images between are from the earlier turns listed below.")
         elif unseen < len(past) and config.has_images:
-            last = "The last image shows" if per_state == 1 else f"The last {per_state} images show"
-            parts.append(f"{last} the current state; the images before are from the earlier turns listed below.")
+            last_images = "The last image shows" if per_state == 1 else f"The last {per_state} images show"
+            parts.append(f"{last_images} the current state; the images before are from the earlier turns listed below.")
         lines = []
         for i, turn in enumerate(past):
             index = i - unseen + config.goal_image
             images = _numbers(index, per_state) if i >= unseen and config.has_images else ""
-            described = f"\n{game.describe(turn.state)}\nResponse:" if i >= unseen and config.has_descriptions else ""
+            description = f"\n{game.describe(turn.state)}\nResponse:" if i >= unseen and config.has_descriptions else ""
             facts = ", ".join(filter(None, (images, _result(game, turn) if config.feedback else "")))
-            lines.append(f"Turn {turn.turn}{f' ({facts})' if facts else ''}:{described} {_shortened(turn.response)}")
+            lines.append(f"Turn {turn.turn}{f' ({facts})' if facts else ''}:{description} {_shortened(turn.response)}")
         parts.append("Your earlier turns, oldest first:\n" + "\n".join(lines))
     parts += _facts(game, state, config)
     if feedback and config.feedback:
@@ -309,8 +309,8 @@ def _not_played(game: Game[StateT, object], feedback: str, config: PromptConfig)
     if feedback.startswith(PARTLY):
         return f"Of your last response, {feedback}."
     noun = "image" if config.has_images else "description"
-    unchanged = f" The {noun} has not changed." if game.invalid_keeps_state else ""
-    return f"Your last response was not played: {feedback}.{unchanged}"
+    note = f" The {noun} has not changed." if game.invalid_keeps_state else ""
+    return f"Your last response was not played: {feedback}.{note}"
 
 
 def turn_messages(

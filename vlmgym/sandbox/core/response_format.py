@@ -50,8 +50,8 @@ def instructions(perception: str, answer: str, prediction: str | None = None, ta
 
 def compose(perception: str, think: str, answer: str, prediction: str | None = None, tag: ThinkTag = "think") -> str:
     """Write a response in the documented format, with `<prediction>` if given, and with the `tag` of the reasoning."""
-    predicted = "" if prediction is None else f"<prediction>{prediction}</prediction>\n"
-    return f"<perception>{perception}</perception>\n<{tag}>{think}</{tag}>\n{predicted}<answer>{answer}</answer>"
+    prediction_line = "" if prediction is None else f"<prediction>{prediction}</prediction>\n"
+    return f"<perception>{perception}</perception>\n<{tag}>{think}</{tag}>\n{prediction_line}<answer>{answer}</answer>"
 
 
 def answer_only(answer: str) -> str:
@@ -148,53 +148,53 @@ class ParsedResponse:
 def parse_response(response: str) -> ParsedResponse:
     """Parse a response by the grammar in `docs/protocols.md`."""
     parsed = ParsedResponse(response)
-    opened: list[str] = []
-    start, commented = 0, False
+    open_kinds: list[str] = []
+    start, has_comment = 0, False
     for count, tag in enumerate(_TAG.finditer(response)):
         if count == MOST_TAGS:
             return ParsedResponse(response, f"the response has more than {MOST_TAGS:,} tags")
         kind = _kind(tag)
         if kind == _COMMENT:
-            commented |= not _closes(tag)
+            has_comment |= not _closes(tag)
         else:
             parsed.tags.append(tag)
-        if kind in ("perception", "prediction") and opened[:1] in ([], [kind]):
+        if kind in ("perception", "prediction") and open_kinds[:1] in ([], [kind]):
             (parsed.perceptions if kind == "perception" else parsed.predictions).append(tag)
         if kind == "answer":
-            if not opened:
+            if not open_kinds:
                 parsed.answers.append(tag)
         elif not _closes(tag):
-            if _is_empty(tag) or kind in opened:
+            if _is_empty(tag) or kind in open_kinds:
                 continue
-            if not opened:
+            if not open_kinds:
                 start = tag.start()
                 if parsed.answers and not _closes(parsed.answers[-1]):
                     parsed.answers.append(tag)
-            opened.append(kind)
-        elif kind in opened:
-            first = opened[0]
+            open_kinds.append(kind)
+        elif kind in open_kinds:
+            first = open_kinds[0]
             if kind in _OPENED_IN_RESPONSE:
-                del opened[opened.index(kind) :]
+                del open_kinds[open_kinds.index(kind) :]
             else:
-                opened.clear()
+                open_kinds.clear()
                 parsed.answers.clear()
-            if not opened:
+            if not open_kinds:
                 parsed.thoughts.append((first, start, tag.end()))
-        elif kind != _COMMENT or commented:  # the thought began in the prompt and includes everything so far
-            opened.clear()
+        elif kind != _COMMENT or has_comment:  # the thought began in the prompt and includes everything so far
+            open_kinds.clear()
             parsed.answers.clear()
             parsed.perceptions.clear()
             parsed.predictions.clear()
             parsed.thoughts[:] = [(kind, 0, tag.end())]
-    if opened:
-        parsed.thoughts.append((opened[0], start, len(response)))
-    parsed.fault = _fault(parsed, opened)
+    if open_kinds:
+        parsed.thoughts.append((open_kinds[0], start, len(response)))
+    parsed.fault = _fault(parsed, open_kinds)
     return parsed
 
 
-def _fault(parsed: ParsedResponse, opened: Sequence[str]) -> str | None:
-    if opened:
-        thought = "a comment" if opened[0] == _COMMENT else f"<{opened[0]}>"
+def _fault(parsed: ParsedResponse, open_kinds: Sequence[str]) -> str | None:
+    if open_kinds:
+        thought = "a comment" if open_kinds[0] == _COMMENT else f"<{open_kinds[0]}>"
         return f"the response ends inside {thought}, so it has no <answer>"
     answers = [tag for tag in parsed.answers if _kind(tag) == "answer"]
     openings = sum(not _closes(tag) for tag in answers)

@@ -252,11 +252,11 @@ def _take_turn(
     if not isinstance(reward, NUMBERS) or not math.isfinite(reward):
         raise VlmgymError(f"the game's reward must be a finite number, got {short_repr(reward)}")
     total = weigh(config, outcome, [float(reward)], text)
-    played = None if isinstance(action, ParseError) else action
+    move = None if isinstance(action, ParseError) else action
     ended = (outcome is Outcome.PLAYED or step.state is not state) and game.ended(step.state) is not None
     form, accuracy, prediction, _, checks = text
     return Scored(
-        total, reward, form, accuracy, outcome, played, step.state, ended, feedback, step.info, prediction, (), checks
+        total, reward, form, accuracy, outcome, move, step.state, ended, feedback, step.info, prediction, (), checks
     )
 
 

@@ -126,14 +126,14 @@ def number_of(fields: DataRow, name: str, low: float = -math.inf, high: float = 
     """
     value = _value(fields, name)
     try:
-        parsed = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
+        number = None if isinstance(value, bool) else decimal_of(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
-        parsed = None
-    if parsed is None or not math.isfinite(parsed):
+        number = None
+    if number is None or not math.isfinite(number):
         raise BadRow(f"{name} must be a number, got {short_repr(value)}")
-    if not low <= parsed <= high:
-        raise BadRow(f"{name} must be between {low:g} and {high:g}, got {parsed:g}")
-    return parsed
+    if not low <= number <= high:
+        raise BadRow(f"{name} must be between {low:g} and {high:g}, got {number:g}")
+    return number
 
 
 def decimal_of(text: str) -> float | None:

@@ -84,9 +84,9 @@ class Table(Sequence[DataRow]):
             except BadRow:
                 yield None
 
-    def with_columns(self, added: tuple[str, ...], derive: Callable[[DataRow], dict[str, Any]]) -> Table:
+    def with_columns(self, new_columns: tuple[str, ...], derive: Callable[[DataRow], dict[str, Any]]) -> Table:
         """Add columns computed from the others, such as an image path computed from an id; `derive` may raise."""
-        columns = (*self.columns, *added)
+        columns = (*self.columns, *new_columns)
         return Table(columns, self, lambda row: ChainMap(derive(row), cast(Any, row)), self.folder)
 
 

@@ -101,8 +101,8 @@ def make_vec(
         modes = ", ".join(mode.value for mode in AutoresetMode)
         raise UsageError(f"autoreset_mode must be one of {modes}, got {short_repr(autoreset_mode)}") from None
     settings = EnvSettings(reward, mode, max_episode_steps, action_masks, render)
-    (played,) = make_games([game], perception, reasoning, **overrides)
-    return GameVectorEnv(played, num_envs, settings, num_workers, copy, timeout)
+    (game_object,) = make_games([game], perception, reasoning, **overrides)
+    return GameVectorEnv(game_object, num_envs, settings, num_workers, copy, timeout)
 
 
 class GameVectorEnv(VectorEnv[Any, Any, Any]):
@@ -384,15 +384,15 @@ class GameVectorEnv(VectorEnv[Any, Any, Any]):
             numbers: Numeric results of these environments, in the same order.
             replies: Pairs of environment indices and their worker's reply.
         """
-        replied = np.ones(len(ids), bool)
+        has_reply = np.ones(len(ids), bool)
         if sum(len(worker_ids) for worker_ids, _ in replies) < len(ids):  # a reset of some environments
-            replied = np.isin(ids, np.concatenate([worker_ids for worker_ids, _ in replies]))
+            has_reply = np.isin(ids, np.concatenate([worker_ids for worker_ids, _ in replies]))
         infos = self._final_infos(ids, replies)
         for name in ("score", "turn", "seed"):
-            infos[name], infos[f"_{name}"] = numbers[name].copy(), replied.copy()
+            infos[name], infos[f"_{name}"] = numbers[name].copy(), has_reply.copy()
         if self._masks is not None:
-            infos["action_mask"], infos["_action_mask"] = self._masks[as_slice(ids)].copy(), replied.copy()
-        outcome = numbers["outcome"] * replied
+            infos["action_mask"], infos["_action_mask"] = self._masks[as_slice(ids)].copy(), has_reply.copy()
+        outcome = numbers["outcome"] * has_reply
         infos["outcome"], infos["_outcome"] = _OUTCOMES[outcome], outcome > 0
         return infos
 

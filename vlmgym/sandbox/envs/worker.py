@@ -103,19 +103,19 @@ class SharedArray(PrivateArray):
 
 
 def _attach(shape: tuple[int, ...], dtype: np.dtype[Any], file: Any) -> SharedArray:
-    shared = SharedArray.__new__(SharedArray)
-    shared.shape, shared.dtype = shape, dtype
-    shared._file = file.detach()
-    shared._buffer = mmap.mmap(shared._file, max(1, shared.nbytes))
-    return shared
+    array = SharedArray.__new__(SharedArray)
+    array.shape, array.dtype = shape, dtype
+    array._file = file.detach()
+    array._buffer = mmap.mmap(array._file, max(1, array.nbytes))
+    return array
 
 
 def _anonymous_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("vlmgym")
     else:
-        with tempfile.TemporaryFile() as named:
-            file = os.dup(named.fileno())
+        with tempfile.TemporaryFile() as temporary_file:
+            file = os.dup(temporary_file.fileno())
     os.ftruncate(file, size)
     return file
 
@@ -309,9 +309,9 @@ class EnvWorker:
             if (actions := self.envs[i].changed_actions()) is not None:
                 legal[i] = [columns[action] for action in actions]
         if legal:
-            changed = [*legal]
-            self.masks[changed] = 0
-            self.masks[np.repeat(changed, [*map(len, legal.values())]), [*chain.from_iterable(legal.values())]] = 1
+            changed_ids = [*legal]
+            self.masks[changed_ids] = 0
+            self.masks[np.repeat(changed_ids, [*map(len, legal.values())]), [*chain.from_iterable(legal.values())]] = 1
 
     def _step(self, i: int, action: Any, final_infos: FinalInfos) -> StepNumbers:
         env = self.envs[i]
