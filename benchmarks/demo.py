@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.pages.training import CURVE, SFT_CURVE, read_curve
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 
 START, MORE, GRPO, PPO = "start", "more SFT", "GRPO", "PPO"
 PERMUTED, BLANK = "GRPO, permuted rewards", "GRPO, grey images"
@@ -153,8 +153,8 @@ def read_seeds(folder: Path) -> dict[int, Results]:
     return {int(path.stem): json.loads(path.read_text()) for path in paths}
 
 
-def write_page(folder: Path) -> Path:
-    """Write the page and its image from all existing results; return the path of the page."""
+def write_page(folder: Path) -> None:
+    """Write the page and its image from all existing results."""
     results = read_seeds(folder)
     rows, gains = [], []
     for seed, arms in results.items():
@@ -173,9 +173,7 @@ def write_page(folder: Path) -> Path:
         table=table(["", "seed", "sampled", "greedy", "perception", "format", "true statements"], rows),
         gains=table(["seed", *GAINS], gains),
     )
-    page = folder.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(folder.with_suffix(".md"), text)
 
 
 def gain(arms: Results, part: str, treated: str, control: str) -> str:
@@ -223,7 +221,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
     with ThreadPoolExecutor(options.jobs) as pool:
         [*pool.map(run, options.seeds)]
-    make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)
+    write_page(options.results)
 
 
 if __name__ == "__main__":

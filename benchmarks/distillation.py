@@ -35,9 +35,9 @@ from benchmarks.demo import (
 )
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.pages.training import CURVE, read_curve
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 SFT, DAGGER, DISTILL, BOTH = "SFT", "DAgger", "distillation", "distillation and GRPO"
@@ -194,8 +194,8 @@ def smoothed_reading(result: Mapping[str, Any], arm: str) -> tuple[NDArray[np.fl
     return minutes[window - 1 :], np.convolve(perception, np.ones(window) / window, mode="valid")
 
 
-def write_page(folder: Path) -> Path:
-    """Write the page and its image from all existing results; return the path of the page."""
+def write_page(folder: Path) -> None:
+    """Write the page and its image from all existing results."""
     results = read_seeds(folder)
     teacher, players = (json.loads((folder / f"{name}.json").read_text()) for name in ("teacher", "players"))
     rows, gains = [], []
@@ -225,9 +225,7 @@ def write_page(folder: Path) -> Path:
         table=table(["", "seed", "sampled", "greedy", "perception", "whole games", "minutes", "minutes to read"], rows),
         gains=table(["seed", "distillation minus", "sampled", "greedy"], gains),
     )
-    page = folder.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(folder.with_suffix(".md"), text)
 
 
 def format_score(games: Mapping[str, Any]) -> str:
@@ -273,7 +271,7 @@ def main(args: Sequence[str] | None = None) -> None:
         once(results / "players.json", play)
     with ThreadPoolExecutor(options.jobs) as pool:
         [*pool.map(run, options.seeds)]
-    make_console().print(f"page    {write_page(results)}", soft_wrap=True)
+    write_page(results)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from benchmarks.demo import GRPO, START, paired, read_part
 from benchmarks.learning.parts import COLOURS, draw_arm, share, style_shares
 from benchmarks.learning.running import once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 SEEDS = (0, 1, 2)
@@ -189,8 +189,8 @@ def mean(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3g}" + ("" if interval is None else " ({:.3g} to {:.3g})".format(*interval))
 
 
-def write_page(results: Path) -> Path:
-    """Write the page and its image from the results of all games; return the path of the page."""
+def write_page(results: Path) -> None:
+    """Write the page and its image from the results of all games."""
     stored = {
         name: {
             row: [json.loads((results / stem(name, row, seed)).read_text()) for seed in SEEDS] for row in rows_of(game)
@@ -236,9 +236,7 @@ def write_page(results: Path) -> Path:
         differences=table(["", "", "seed", "right", "greedy", "score"], differences),
         conclusion=CONCLUSION,
     )
-    page = results.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(results.with_suffix(".md"), text)
 
 
 def draw(path: Path, stored: Mapping[str, Mapping[str, Sequence[Results]]]) -> None:
@@ -275,7 +273,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
     with ThreadPoolExecutor(options.jobs) as pool:
         [*pool.map(run, [(seed, name, row) for seed in SEEDS for name in GAMES for row in rows_of(GAMES[name])])]
-    make_console().print(f"page    {write_page(results)}", soft_wrap=True)
+    write_page(results)
 
 
 if __name__ == "__main__":

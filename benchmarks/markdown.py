@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from textwrap import fill
+
+from vlmgym.terminal import make_console
 
 WIDTH = 100
 ITEM = re.compile(r" (?=([0-9]+[.)]|[-+*>#]+)( |$))")
@@ -15,6 +18,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format a Markdown table."""
     lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def publish(page: Path, text: str) -> None:
+    """Write the text of a page, wrapped, and print its path."""
+    page.write_text(wrapped(text), encoding="utf-8")
+    make_console().print(f"page    {page}", soft_wrap=True)
 
 
 def wrapped(page: str) -> str:

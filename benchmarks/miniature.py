@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from benchmarks.demo import BLANK, GRPO, MORE, PERMUTED, PPO, START, format_shares, gain, read_part
 from benchmarks.learning.parts import COLOURS, draw_arm, style_shares
 from benchmarks.learning.running import once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED
@@ -32,7 +32,7 @@ from vlmgym.runs.record import EpisodeRecord
 from vlmgym.runs.store import read_run
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 ARMS = (START, MORE, GRPO, PPO, PERMUTED, BLANK)
@@ -285,8 +285,8 @@ def play_baselines(name: str) -> dict[str, Any]:
     }
 
 
-def write_page(results: Path) -> Path:
-    """Write the page and its image from all existing results; return the path of the page."""
+def write_page(results: Path) -> None:
+    """Write the page and its image from all existing results."""
     tables, gains = [], []
     stored = read_results(results)
     for name in stored:
@@ -318,9 +318,7 @@ def write_page(results: Path) -> Path:
         tables="\n\n".join(tables),
         gains=table(["game", "seed", "right responses", "greedy", "whole games"], gains),
     )
-    page = results.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(results.with_suffix(".md"), text)
 
 
 def describe(values: Sequence[float] | np.ndarray[Any, Any]) -> str:
@@ -390,7 +388,7 @@ def main(args: Sequence[str] | None = None) -> None:
         [*pool.map(lambda parts: run(*parts), runs)]
     for name in options.games:
         once(options.results / f"{name}-baselines.json", lambda name=name: play_baselines(name))  # type: ignore[misc]
-    make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)
+    write_page(options.results)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from benchmarks.demo import START, paired
 from benchmarks.learning.parts import COLOURS, share, style_shares
 from benchmarks.learning.running import once, sampled_and_greedy, train_here
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 NONE, PERCEPTION, PREDICTION, BOTH = "none", "perception", "prediction", "both"
@@ -250,8 +250,8 @@ def after_legal(seeds: Mapping[int, Measured], decoding: str = "sampled") -> lis
     return [value for value, legal in pairs if legal]
 
 
-def write_page(results: Path) -> Path:
-    """Write the page and its image from all existing results; return the path of the page."""
+def write_page(results: Path) -> None:
+    """Write the page and its image from all existing results."""
     stored = read_results(results)
     tables, differences, missing = [], [], []
     for name, game in GAMES.items():
@@ -291,9 +291,7 @@ def write_page(results: Path) -> Path:
     )
     if missing:
         text += MISSING.format(table=table(["game", "seed"], missing))
-    page = results.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(results.with_suffix(".md"), text)
 
 
 MEASURES = (("sampled", "right"), ("greedy", "right"), ("sampled", "perception"), ("sampled", "prediction"))
@@ -338,7 +336,7 @@ def main(args: Sequence[str] | None = None) -> None:
         for name in options.games:
             for arm in ARMS:
                 run(name, seed, arm)
-    make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)
+    write_page(options.results)
 
 
 if __name__ == "__main__":

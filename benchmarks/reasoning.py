@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from benchmarks.demo import START, paired
 from benchmarks.learning.parts import COLOURS, share, style_shares
 from benchmarks.learning.running import once, sampled_and_greedy, train_here
-from benchmarks.markdown import table, wrapped
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from benchmarks.markdown import publish, table
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 
 OUTCOME, REASONING = "outcome", "outcome and statements"
@@ -120,8 +120,8 @@ def pooled(arms: Sequence[Measured], decoding: str, skill: str) -> list[float]:
     return values
 
 
-def write_page(results: Path) -> Path:
-    """Write the page and its image; return the path of the page."""
+def write_page(results: Path) -> None:
+    """Write the page and its image."""
     stored: dict[str, list[Measured]] = {arm: [] for arm in ARMS}
     for seed in SEEDS:
         for number, arm in enumerate(ARMS):
@@ -154,9 +154,7 @@ def write_page(results: Path) -> Path:
         tables="\n\n".join(tables),
         differences=table(["", "seed", "right", "true statements", "all true"], differences),
     )
-    page = results.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(results.with_suffix(".md"), text)
 
 
 def draw(path: Path, stored: Mapping[str, Sequence[Measured]]) -> None:
@@ -185,7 +183,7 @@ def main(args: Sequence[str] | None = None) -> None:
     for seed in SEEDS:
         if any(not (options.results / f"{seed}-{number}.json").exists() for number in range(len(ARMS))):
             run_seed(seed, options.output_dir.resolve(), options.results)
-    make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)
+    write_page(options.results)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 
 from benchmarks.learning.parts import COLOURS, share, style_shares
 from benchmarks.learning.running import once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.drawing.skins import SkinName, apply_skin
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import read_config
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.validation import validate, validation_episodes
@@ -144,8 +144,8 @@ def measure(model: Path, args: Sequence[str], skin: SkinName = "flat") -> Skills
     }
 
 
-def write_page(folder: Path) -> Path:
-    """Write the page and its image from all existing results; return the path of the page."""
+def write_page(folder: Path) -> None:
+    """Write the page and its image from all existing results."""
     results: list[Results] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
     def pooled(count: int, part: str, skill: str) -> list[float]:
@@ -168,9 +168,7 @@ def write_page(folder: Path) -> Path:
         ),
         skins_table=table(["games", *SKINS], skins),
     )
-    page = folder.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(folder.with_suffix(".md"), text)
 
 
 def draw(path: Path, results: Sequence[Results]) -> None:
@@ -202,7 +200,7 @@ def main(args: Sequence[str] | None = None) -> None:
         train(folder / "base", *COMMON, *TINY, "--games", *GAMES, *HELD_OUT, "--seed", "100", "--sft.steps", "1")
     with ThreadPoolExecutor(options.jobs) as pool:
         [*pool.map(lambda seed: once(options.results / f"{seed}.json", lambda: run_seed(seed, folder)), missing)]
-    make_console().print(f"page    {write_page(options.results)}", soft_wrap=True)
+    write_page(options.results)
 
 
 if __name__ == "__main__":

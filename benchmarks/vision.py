@@ -30,7 +30,7 @@ from rich.progress import track
 
 from benchmarks.faulty_path import INJECTED, FaultyPath, serving
 from benchmarks.learning.running import ROOT, once, train
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym import make_game
 from vlmgym.errors import UsageError
 from vlmgym.evaluation import evaluate
@@ -272,17 +272,15 @@ chance.
 """
 
 
-def write_page(results: Path, minutes: float) -> Path:
-    """Write the page and its image from the results; return the path of the page."""
+def write_page(results: Path, minutes: float) -> None:
+    """Write the page and its image from the results."""
     words = {name: "; ".join(FAULTS[fault].meaning for fault in faults) for name, faults in NAMED.items()}
     text = PAGE.format(**words, heights=", ".join(map(str, SMALL_DIGITS)), LARGE=LARGE)
     if (results / "checks.json").exists():
         checks, images = (json.loads((results / f"{name}.json").read_text()) for name in ("checks", "images"))
         text += proof(checks, images, minutes)
     draw(results.with_suffix(".png"))
-    page = results.with_suffix(".md")
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(results.with_suffix(".md"), text)
 
 
 def proof(results: Mapping[str, Sequence[Sequence[str]]], images: Mapping[str, Sequence[float]], minutes: float) -> str:
@@ -379,7 +377,7 @@ def main(args: Sequence[str] | None = None) -> None:
     options = parse_options(Options, args, prog="python -m benchmarks.vision")
     check_all(options)
     minutes = train_minutes(options.output_dir)
-    make_console().print(f"page    {write_page(options.results, minutes)}", soft_wrap=True)
+    write_page(options.results, minutes)
 
 
 def train_minutes(folder: Path) -> float:

@@ -23,7 +23,7 @@ import torch
 
 from vlmgym.errors import UsageError
 from vlmgym.pages.training import read_curve
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.states import EpisodeRollout
@@ -175,8 +175,7 @@ def main() -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
-    page = write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)
-    make_console().print(f"page    {page}", soft_wrap=True)
+    write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)
 
 
 if __name__ == "__main__":

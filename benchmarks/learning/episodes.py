@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.errors import UsageError
 from vlmgym.pages.training import read_curve
 from vlmgym.statistics import confidence_interval
-from vlmgym.terminal import make_console, parse_options, reporting_errors
+from vlmgym.terminal import parse_options, reporting_errors
 from vlmgym.training.algorithm import Floats
 from vlmgym.training.validation import ValidationResult
 
@@ -129,8 +129,8 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
     return trained
 
 
-def write_page(options: Options, trained: Sequence[Trained]) -> Path:
-    """Write the page and its image; return the path of the page."""
+def write_page(options: Options, trained: Sequence[Trained]) -> None:
+    """Write the page and its image."""
     image, page = options.pages / "episodes.png", options.pages / "episodes.md"
     runs = dict.fromkeys(one.run for one in trained)
     curves = [(run, np.mean([one.earned for one in trained if one.run == run], axis=0)) for run in runs]
@@ -152,8 +152,7 @@ def write_page(options: Options, trained: Sequence[Trained]) -> Path:
         table=table(head, (_line(one, first[one.seed], parts) for one in trained)),
         image=image.name,
     )
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(page, text)
 
 
 def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
@@ -182,7 +181,7 @@ def main() -> None:
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
-    make_console().print(f"page    {write_page(options, trained)}", soft_wrap=True)
+    write_page(options, trained)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.markdown import table, wrapped
+from benchmarks.markdown import publish, table
 from vlmgym.training.validation import ValidationResult
 
 from .parts import draw_curves, with_interval
@@ -77,8 +77,8 @@ class Trained:
     curve: Sequence[dict[str, Any]]
 
 
-def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained: Sequence[Trained]) -> Path:
-    """Write the page of a task and its image; return the path of the page.
+def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained: Sequence[Trained]) -> None:
+    """Write the page of a task and its image.
 
     Args:
         folder: Output folder.
@@ -103,8 +103,7 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         sft_outcome=task.sft_outcome,
         seeds=task.seeds,
     )
-    page.write_text(wrapped(text), encoding="utf-8")
-    return page
+    publish(page, text)
 
 
 def _line(one: Trained) -> list[str]:
