@@ -23,14 +23,14 @@ class Check(NamedTuple):
     holds: bool
 
 
-def checks(found: Calibration) -> list[Check]:
+def checks(calibration: Calibration) -> list[Check]:
     """Check all claims about a game."""
-    return [*_reasoning(found), *_perception(found)]
+    return [*_reasoning(calibration), *_perception(calibration)]
 
 
-def _reasoning(found: Calibration) -> list[Check]:
-    criterion = found.spec.criterion
-    levels, elsewhere = found.criterion, found.play_elsewhere
+def _reasoning(calibration: Calibration) -> list[Check]:
+    criterion = calibration.spec.criterion
+    levels, elsewhere = calibration.criterion, calibration.play_elsewhere
     if criterion.log:
         levels, elsewhere = ({level: value.log() for level, value in v.items()} for v in (levels, elsewhere))
     if criterion.rises:
@@ -40,7 +40,7 @@ def _reasoning(found: Calibration) -> list[Check]:
     step = f"{number(smallest)}"
     if criterion.log:
         step = f"a factor of {number(math.exp(smallest))}"
-    ends = [written(criterion.measure, found.criterion[level]) for level in (1, 5)]
+    ends = [written(criterion.measure, calibration.criterion[level]) for level in (1, 5)]
     moved = drift(elsewhere, levels)
     return [
         Check(
@@ -56,12 +56,12 @@ def _reasoning(found: Calibration) -> list[Check]:
     ]
 
 
-def _perception(found: Calibration) -> list[Check]:
-    levels = found.first_reader
-    down = paired_steps({level: reading.images for level, reading in found.readings.levels.items()})
+def _perception(calibration: Calibration) -> list[Check]:
+    levels = calibration.first_reader
+    down = paired_steps({level: reading.images for level, reading in calibration.readings.levels.items()})
     smallest = min(step.low for step in down.values())
-    moved = drift(found.readings.shared["reasoning"], found.readings.shared["perception"])
-    fitted = found.readings.levels[4].fitted
+    moved = drift(calibration.readings.shared["reasoning"], calibration.readings.shared["perception"])
+    fitted = calibration.readings.levels[4].fitted
     return [
         Check(
             "Perception levels get harder to read",

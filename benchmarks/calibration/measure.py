@@ -50,8 +50,8 @@ class Calibration:
     @property
     def criterion(self) -> dict[int, Estimate]:
         """Estimate of `spec.criterion` by reasoning level, at perception level 3."""
-        chosen = self.spec.criterion
-        return {level: players[chosen.player][chosen.measure] for level, players in self.plays.items()}
+        criterion = self.spec.criterion
+        return {level: players[criterion.player][criterion.measure] for level, players in self.plays.items()}
 
     @property
     def first_reader(self) -> dict[int, Estimate]:

@@ -24,51 +24,51 @@ PLAYERS: Mapping[CalibrationPlayer, str] = {
 }
 
 
-def write_page(found: Calibration, command: str) -> str:
+def write_page(calibration: Calibration, command: str) -> str:
     """Return the text of the page.
 
     Args:
         found: Measurements.
         command: Command that produced them.
     """
-    spec = found.spec
+    spec = calibration.spec
     parts = [
         f"# {spec.title}: measured difficulty",
-        f"{method(spec, found.samples)}\n\n    {command}",
+        f"{method(spec, calibration.samples)}\n\n    {command}",
         f"![Effect of the two difficulties]({spec.name}.png)",
-        _claims(found),
+        _claims(calibration),
         spec.notes,
         "## Reasoning",
         f"Criterion: **{spec.criterion.label}**, {spec.criterion.why}.",
         config_field_table(spec, "reasoning"),
-        _plays(found),
+        _plays(calibration),
         "## Perception",
-        readers(spec, found.readings.haze),
+        readers(spec, calibration.readings.haze),
         config_field_table(spec, "perception"),
-        _reading(found),
+        _reading(calibration),
     ]
     return wrapped("\n\n".join(part for part in parts if part))
 
 
-def _claims(found: Calibration) -> str:
-    rows = ((one.claim, one.measured, "yes" if one.holds else "**no**") for one in checks(found))
+def _claims(calibration: Calibration) -> str:
+    rows = ((check.claim, check.measured, "yes" if check.holds else "**no**") for check in checks(calibration))
     return table(("claim", "measured", "holds"), rows)
 
 
-def _plays(found: Calibration) -> str:
-    spec, rows = found.spec, list[tuple[str, list[str]]]()
+def _plays(calibration: Calibration) -> str:
+    spec, rows = calibration.spec, list[tuple[str, list[str]]]()
     for player in spec.turns:
         title = PLAYERS[player]
         if player == "naive" and spec.naive is not None:
             title += f": {spec.naive.description}"
         measures: dict[tuple[str, ...], tuple[str, list[str]]] = {}  # by their means, to merge equal measures
-        for measure in found.plays[3][player]:
-            if measure == "legal actions" != spec.criterion.measure and "share legal" in found.plays[3][player]:
+        for measure in calibration.plays[3][player]:
+            if measure == "legal actions" != spec.criterion.measure and "share legal" in calibration.plays[3][player]:
                 continue  # the share says the same
             name = measure
             if measure == "effort" and spec.effort is not None:
                 name = f"effort: {spec.effort.description}"
-            values = [found.plays[level][player].get(measure) for level in LEVELS]
+            values = [calibration.plays[level][player].get(measure) for level in LEVELS]
             means = tuple("" if value is None else number(value.mean) for value in values)
             cells = ["" if value is None else written(measure, value) for value in values]
             if means in measures:
@@ -90,22 +90,22 @@ def _varying(rows: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
-def _reading(found: Calibration) -> str:
-    results = found.readings
+def _reading(calibration: Calibration) -> str:
+    results = calibration.readings
     levels = [results.levels[level] for level in LEVELS]
     rows = [("level-1 reader", [percent(result.first) for result in levels])]
     if results.haze:
         rows.append(("level-1 reader, no haze", [percent(Estimate.of(result.clear)) for result in levels]))
     rows.append(("chance", [f"{100 / results.kinds[level]:.3g}%" for level in LEVELS]))
     rows.append(("fitted reader", [percent(result.fitted) for result in levels]))
-    own = _table("perception", _varying(rows))
+    varying = _table("perception", _varying(rows))
     if constant := _constant(rows):
-        own += f"\n\nAt all levels: {constant}."
+        varying += f"\n\nAt all levels: {constant}."
     shared = {
         difficulty: [percent(results.shared[difficulty][level]) for level in LEVELS] for difficulty in DIFFICULTIES
     }
     title = f"the {results.common} kinds common to all levels"
-    return f"{own}\n\n" + _table(
+    return f"{varying}\n\n" + _table(
         title, [(f"level-1 reader, by {difficulty}", values) for difficulty, values in shared.items()]
     )
 

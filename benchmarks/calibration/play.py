@@ -39,15 +39,15 @@ def play(spec: Spec, game: AnyGame, player: CalibrationPlayer, episodes: int, se
         seed: Seed of the first episode; the others have consecutive seeds.
     """
     values: dict[str, list[float]] = defaultdict(list)
-    known = spec.naive.make(game) if player == "naive" and spec.naive is not None else None
+    naive_player = spec.naive.make(game) if player == "naive" and spec.naive is not None else None
     for number in range(seed, seed + episodes):
         if player == "questions" and spec.facts is not None:
             measures = spec.facts(game, Episode(game, number).state)
         else:
-            measures = _Play(spec, game, player, number, known).measures()
+            measures = _Play(spec, game, player, number, naive_player).measures()
         for name, value in measures.items():
             values[name].append(value)
-    return {name: Estimate.of(found) for name, found in values.items()}
+    return {name: Estimate.of(samples) for name, samples in values.items()}
 
 
 class _Play:

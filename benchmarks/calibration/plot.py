@@ -21,13 +21,13 @@ OWN, ALIKE, OTHER, FITTED = "#c8502d", "#e0a088", "#9a9a9a", "#2d6fb4"
 """Colours of the criterion, the criterion on common kinds, the other difficulty's effect, and the fitted reader."""
 
 
-def draw_plots(found: Calibration) -> bytes:
+def draw_plots(calibration: Calibration) -> bytes:
     """Draw both plots as a PNG: reasoning on the left, perception on the right."""
     figure = Figure(figsize=(10, 3.9), dpi=100, layout="constrained")
     play, sight = figure.subplots(1, 2)
-    criterion = found.spec.criterion
-    _line(play, found.play_elsewhere, OTHER, "by perception, reasoning 3", ls="--")
-    _line(play, found.criterion, OWN, "by reasoning, perception 3", lw=2.4)
+    criterion = calibration.spec.criterion
+    _line(play, calibration.play_elsewhere, OTHER, "by perception, reasoning 3", ls="--")
+    _line(play, calibration.criterion, OWN, "by reasoning, perception 3", lw=2.4)
     _frame(play, "Reasoning", "level", criterion.label)
     if criterion.log:
         play.set_yscale("log")
@@ -35,13 +35,13 @@ def draw_plots(found: Calibration) -> bytes:
     shown = _as_percent if criterion.measure in SHARES else _as_number
     play.yaxis.set_major_formatter(FuncFormatter(shown))
     play.yaxis.set_minor_locator(NullLocator())
-    shared, levels = found.readings.shared, found.readings.levels
+    shared, levels = calibration.readings.shared, calibration.readings.levels
     _line(sight, shared["reasoning"], OTHER, "by reasoning, common kinds", ls="--")
     _line(sight, shared["perception"], ALIKE, "by perception, common kinds", ls="--")
     _line(sight, {level: reading.fitted for level, reading in levels.items()}, FITTED, "fitted reader")
-    _line(sight, found.first_reader, OWN, "level-1 reader", lw=2.4)
+    _line(sight, calibration.first_reader, OWN, "level-1 reader", lw=2.4)
     sight.axhline(READABLE, color=FITTED, lw=0.8, ls=":")
-    _frame(sight, "Perception", "level", f"{found.spec.reading.unit}s read correctly")
+    _frame(sight, "Perception", "level", f"{calibration.spec.reading.unit}s read correctly")
     sight.set_ylim(0, 1.04)
     sight.yaxis.set_major_formatter(PercentFormatter(1.0))
     png = io.BytesIO()

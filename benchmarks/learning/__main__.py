@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def measure(folder: Path, args: Sequence[str], answers: int) -> dict[str, Valida
             for name, images, temperature in CONDITIONS
         }
 
-    return {name: ValidationResult(**one) for name, one in once(folder / f"measured_{answers}.json", find).items()}
+    return {name: ValidationResult(**facts) for name, facts in once(folder / f"measured_{answers}.json", find).items()}
 
 
 def measure_novel(
@@ -174,7 +175,7 @@ def main() -> None:
     options = replace(options, output_dir=options.output_dir.resolve())
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
+        trained = [*chain.from_iterable(pool.map(lambda seed: run_seed(options, seed), options.seeds))]
     write_page(options.pages, options.task, TASKS[options.task], sys.argv[1:], trained)
 
 

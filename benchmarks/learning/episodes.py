@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
         rl_args = [*SHARED, *PPO, *RUNS[run], "--seed", str(seed), "--steps", str(options.steps)]
         minutes = train(folder, *rl_args, "--model", str(sft / "model"))
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        before, after = (ValidationResult(**result["validation"][when]["states"]) for when in ("before", "after"))
+        before, after = (ValidationResult(**result["validation"][time]["states"]) for time in ("before", "after"))
         trained.append(Trained(run, seed, minutes, read_curve(folder / "curve.jsonl"), before, after))
     return trained
 
@@ -132,14 +133,14 @@ def run_seed(options: Options, seed: int) -> list[Trained]:
 def write_page(options: Options, trained: Sequence[Trained]) -> None:
     """Write the page and its image."""
     image, page = options.pages / "episodes.png", options.pages / "episodes.md"
-    runs = dict.fromkeys(one.run for one in trained)
-    curves = [(run, np.mean([one.earned for one in trained if one.run == run], axis=0)) for run in runs]
+    runs = dict.fromkeys(result.run for result in trained)
+    curves = [(run, np.mean([result.earned for result in trained if result.run == run], axis=0)) for run in runs]
     draw_curves(image, curves, f"turns that merge, of {TURNS}, mean over seeds")
     middle = options.steps // 2 - PART // 2
     parts = [slice(0, PART), slice(middle, middle + PART), slice(options.steps - PART, options.steps)]
-    named = [f"steps {part.start + 1} to {part.stop}" for part in parts]
-    head = ["", "seed", *named, f"difference from {options.runs[0]}", "explained variance", "single moves", "minutes"]
-    first = {one.seed: one for one in reversed(trained)}
+    spans = [f"steps {part.start + 1} to {part.stop}" for part in parts]
+    head = ["", "seed", *spans, f"difference from {options.runs[0]}", "explained variance", "single moves", "minutes"]
+    first = {result.seed: result for result in reversed(trained)}
     text = PAGE.format(
         args=shlex.join(sys.argv[1:]),
         turns=TURNS,
@@ -149,24 +150,24 @@ def write_page(options: Options, trained: Sequence[Trained]) -> None:
         episodes=EPISODES,
         first=options.runs[0],
         answers=trained[0].after.responses,
-        table=table(head, (_line(one, first[one.seed], parts) for one in trained)),
+        table=table(head, (_line(result, first[result.seed], parts) for result in trained)),
         image=image.name,
     )
     publish(page, text)
 
 
-def _line(one: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
-    half = slice(len(one.curve) // 2, None)
-    explained = [row["explained_variance"] for row in one.curve[half] if row["explained_variance"] is not None]
-    more = (one.earned - first.earned)[half]
+def _line(result: Trained, first: Trained, parts: Sequence[slice]) -> list[str]:
+    half = slice(len(result.curve) // 2, None)
+    explained = [row["explained_variance"] for row in result.curve[half] if row["explained_variance"] is not None]
+    more = (result.earned - first.earned)[half]
     return [
-        one.run,
-        str(one.seed),
-        *(_mean(one.earned[part]) for part in parts),
-        "" if one is first else _mean(more),
-        f"{np.mean(explained):.2f}" if explained and "no critic" not in one.run else "",
-        f"{one.before.reward:.2f} -> {with_interval(one.after.reward, one.after.reward_ci)}",
-        f"{one.minutes:.1f}",
+        result.run,
+        str(result.seed),
+        *(_mean(result.earned[part]) for part in parts),
+        "" if result is first else _mean(more),
+        f"{np.mean(explained):.2f}" if explained and "no critic" not in result.run else "",
+        f"{result.before.reward:.2f} -> {with_interval(result.after.reward, result.after.reward_ci)}",
+        f"{result.minutes:.1f}",
     ]
 
 
@@ -180,7 +181,7 @@ def main() -> None:
     options = replace(options, output_dir=options.output_dir.resolve())
     options.output_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        trained = [one for found in pool.map(lambda seed: run_seed(options, seed), options.seeds) for one in found]
+        trained = [*chain.from_iterable(pool.map(lambda seed: run_seed(options, seed), options.seeds))]
     write_page(options, trained)
 
 

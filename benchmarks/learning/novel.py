@@ -27,9 +27,9 @@ def novel(episodes: Iterable[EpisodeRollout], sft_args: Sequence[str], rl_args: 
     batches, steps = read_config(sft_args).sft, read_config(rl_args)
     if batches.random_turns or steps.play.max_turns > 1:
         raise UsageError("only the first turn of each episode can be sampled again")
-    shown = images_drawn(tuple(sft_args), SFT_STREAM, batches.steps * batches.batch_size)
-    shown |= images_drawn(tuple(rl_args), 0, steps.steps * steps.prompts)
-    return [episode for episode in episodes if digest(episode.observation.images) not in shown]
+    training_images = images_drawn(tuple(sft_args), SFT_STREAM, batches.steps * batches.batch_size)
+    training_images |= images_drawn(tuple(rl_args), 0, steps.steps * steps.prompts)
+    return [episode for episode in episodes if digest(episode.observation.images) not in training_images]
 
 
 @lru_cache(maxsize=8)

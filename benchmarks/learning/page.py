@@ -88,8 +88,8 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
         trained: Results of all runs.
     """
     image, page = folder / f"{name}.png", folder / f"{name}.md"
-    random, constant = np.mean(list({one.seed: one.chance for one in trained}.values()), axis=0)
-    curves = [(one.run, [row["reward"] for row in one.curve]) for one in trained]
+    random, constant = np.mean(list({result.seed: result.chance for result in trained}.values()), axis=0)
+    curves = [(result.run, [row["reward"] for row in result.curve]) for result in trained]
     draw_curves(image, curves, task.reward_label, ("best constant answer", float(constant)))
     text = PAGE.format(
         args=shlex.join(args),
@@ -106,20 +106,20 @@ def write_page(folder: Path, name: str, task: Task, args: Sequence[str], trained
     publish(page, text)
 
 
-def _line(one: Trained) -> list[str]:
-    looks = [one.before["sampled"], one.before["greedy"]]
-    looks += [one.after[name] for name in ("sampled", "greedy", "blank", "shuffled")]
-    explained = [row["explained_variance"] for row in one.curve[-LAST:] if row.get("explained_variance") is not None]
+def _line(result: Trained) -> list[str]:
+    validations = [result.before["sampled"], result.before["greedy"]]
+    validations += [result.after[name] for name in ("sampled", "greedy", "blank", "shuffled")]
+    explained = [row["explained_variance"] for row in result.curve[-LAST:] if row.get("explained_variance") is not None]
     return [
-        one.run,
-        str(one.seed),
-        *map(_shown, looks),
-        "none" if one.novel is None else f"{_shown(one.novel)}, {one.novel.responses} boards",
-        f"{one.after['sampled'].perception:.0%}",
+        result.run,
+        str(result.seed),
+        *map(_shown, validations),
+        "none" if result.novel is None else f"{_shown(result.novel)}, {result.novel.responses} boards",
+        f"{result.after['sampled'].perception:.0%}",
         f"{np.mean(explained):.2f}" if explained else "",
-        f"{one.sft_minutes:.1f} + {one.minutes:.1f}",
+        f"{result.sft_minutes:.1f} + {result.minutes:.1f}",
     ]
 
 
-def _shown(found: ValidationResult) -> str:
-    return with_interval(found.reward, found.reward_ci)
+def _shown(result: ValidationResult) -> str:
+    return with_interval(result.reward, result.reward_ci)

@@ -225,8 +225,8 @@ def trained_games(record: TrainedRecord, config: EvalConfig) -> Games:
     if [*data] == ["data"]:  # names the data of the record, so that it may be opened
         allow_data(str(data["data"]))
         config = dataclasses.replace(config, overrides=())
-    if given := config.given():
-        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {', '.join(given)}")
+    if changed := config.changed_options():
+        raise UsageError(f"--as-trained sets the difficulty of the games: leave out {', '.join(changed)}")
     kept = record.validation_questions
     if kept is not None and config.seed <= record.first_seed and not config.all_rows and config.episodes > kept:
         raise UsageError(f"{kept:,} questions were held out for validation: lower --episodes {config.episodes:,}")

@@ -88,7 +88,7 @@ def export_episode(stored: StoredEpisode, turns: TurnFilter, format_: str, folde
     def images_of(state: Any) -> list[str]:
         key = json.dumps(game.to_record(state))
         if key not in drawn:
-            drawn[key] = [_store(image, folder) for image in prompts.drawn(game, state, record.seed)]
+            drawn[key] = [_store(image, folder) for image in prompts.draw(game, state, record.seed)]
         return drawn[key]
 
     with stored.named():

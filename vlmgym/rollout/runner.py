@@ -126,10 +126,9 @@ def total_episodes(games: Games, settings: RunSettings) -> int:
 
 def check_run(policy: Policy, games: Games, settings: RunSettings) -> None:
     """Raise `UsageError` unless policy and games support the settings."""
-    played = all_games(games)
     if not isinstance(games, Curriculum) and len({game.id for game in games}) < len(games):
         raise UsageError("a game is listed twice, or two games have the same id")
-    for game in played:
+    for game in all_games(games):
         policy.check(game)
         settings.check(game)
         if isinstance(policy, ModelPolicy) and not policy.supports_prompts(settings.of(game.history)):
@@ -219,7 +218,7 @@ class _Runner:
                     await self.policy.end_run()
 
     async def _play(self, job: Job) -> None:
-        running = _Running(job, [] if job.earlier is None else [*job.earlier.turns])
+        running = _Running(job, [] if job.earlier_record is None else [*job.earlier_record.turns])
         try:
             running.turns, state = await self.workers.call(resume_episode, job.setup, job.seed, running.turns)
             running.state, self.running[job.key] = state, running
@@ -257,10 +256,10 @@ class _Runner:
     def _end(self, running: _Running, failed: tuple[Status, str] | None = None) -> None:
         """Record an episode that will not continue in this session."""
         job = running.job
-        if running.state is None and job.earlier is not None and failed is not None:
+        if running.state is None and job.earlier_record is not None and failed is not None:
             status, reason = failed
-            changed = {"attempt": job.earlier.attempt + 1, "status": status, "end_reason": reason}
-            return self._report(job, job.earlier.model_copy(update=changed))
+            update = {"attempt": job.earlier_record.attempt + 1, "status": status, "end_reason": reason}
+            return self._report(job, job.earlier_record.model_copy(update=update))
         record = episode_record(
             job.setup,
             running.state,
@@ -269,7 +268,7 @@ class _Runner:
             seed=job.seed,
             index=job.index,
             started=running.started,
-            attempt=1 if job.earlier is None else job.earlier.attempt + 1,
+            attempt=1 if job.earlier_record is None else job.earlier_record.attempt + 1,
             stage=job.stage,
             failed=failed,
         )

@@ -25,7 +25,7 @@ class Job:
     seed: int
     index: int
     stage: str | None = None
-    earlier: EpisodeRecord | None = None
+    earlier_record: EpisodeRecord | None = None
     done: bool = False
 
     @property
@@ -53,7 +53,7 @@ class Job:
                 f"({'; '.join(differences)})"
             )
         self.done = record.score is not None
-        self.earlier = None if self.done else record
+        self.earlier_record = None if self.done else record
 
 
 class FixedSchedule:

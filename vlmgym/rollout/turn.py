@@ -225,11 +225,11 @@ class LiveEpisode:
         if prompts.images in ("stale", "shuffled"):
             seed = self.episode.seed + (prompts.images == "shuffled")
             states = [Episode(game, seed).state] * len(states)
-        images = [image for state in states for image in prompts.drawn(game, state, self.episode.seed)]
+        images = [image for state in states for image in prompts.draw(game, state, self.episode.seed)]
         if prompts.images == "swapped":
             images.reverse()
         if prompts.goal_image and past is not None:
-            images = [*prompts.drawn(game, game.goal(states[-1]), self.episode.seed), *images]
+            images = [*prompts.draw(game, game.goal(states[-1]), self.episode.seed), *images]
         return [*map(blank, images)] if prompts.images == "blank" else images
 
     def observation_after_limit(self) -> Observation:

@@ -42,7 +42,7 @@ class GameOptions:
     ] = ()
     """Config fields that override the levels, e.g. rows=5 columns=5; list them with vlmgym games GAME."""
 
-    def given(self) -> list[str]:
+    def changed_options(self) -> list[str]:
         """Return the options of this class that are not at their defaults, as on the command line."""
         names = [field.name for field in fields(GameOptions) if getattr(self, field.name) != field.default]
         return ["--config" if name == "overrides" else f"--{name.replace('_', '-')}" for name in names]
@@ -53,8 +53,8 @@ class GameOptions:
         Raises:
             UsageError: Any other option of this class is not at its default.
         """
-        if given := [option for option in self.given() if option != "--config"]:
-            raise UsageError(f"a curriculum sets the difficulty of its games: remove {', '.join(given)}")
+        if changed := [option for option in self.changed_options() if option != "--config"]:
+            raise UsageError(f"a curriculum sets the difficulty of its games: remove {', '.join(changed)}")
         return parse_config_fields(itertools.chain.from_iterable(self.overrides))
 
     def make_game(self, name: str, preset: Mapping[str, Any] | None = None) -> Game[Any, Any]:

@@ -156,7 +156,7 @@ class PromptConfig:
         """
         return [*_last(past, self.image_turns), state] if self.has_images else []
 
-    def drawn(self, game: Game[StateT, Any], state: StateT, seed: int) -> list[ImageArray]:
+    def draw(self, game: Game[StateT, Any], state: StateT, seed: int) -> list[ImageArray]:
         """Draw the images of a state in the skin; `seed` is that of the episode."""
         return [apply_skin(image, self.skin, seed) for image in game.images(state)]
 
