@@ -208,18 +208,18 @@ def dataset_card(rows: Mapping[str, Sequence[Row]], seed: int = 0, states: State
     has_images = any(row["images"] for split_rows in rows.values() for row in split_rows)
     title, package_versions = f"vlmgym: {games}", versions()
     counts = {split: len(split_rows) for split, split_rows in rows.items()}
-    arguments = {
-        "seed": seed,
-        "splits": counts,
-        "states": distribution and asdict(distribution),
-        "settings": [*settings.values()],
-    }
     metadata = {
         "license": "other" if sources else "apache-2.0",
         "pretty_name": title,
         "task_categories": ["image-text-to-text" if has_images else "text-generation"],
         "tags": ["vlmgym", "games", "reinforcement-learning"],
-        "vlmgym": {"versions": package_versions, **arguments},
+        "vlmgym": {
+            "versions": package_versions,
+            "seed": seed,
+            "splits": counts,
+            "states": distribution and asdict(distribution),
+            "settings": [*settings.values()],
+        },
     }
     head = "".join(f"{name}: {json.dumps(value)}\n" for name, value in metadata.items())  # JSON is YAML
     row_counts = ", ".join(f"{split}: {count:,}" for split, count in counts.items())

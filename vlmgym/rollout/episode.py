@@ -236,8 +236,8 @@ class Episode:
         Raises:
             EpisodeEnded: There are no more turns.
         """
-        action = self._best_action()
-        return None if action is None else self.game.format_actions((action, *self._follow_up(action)))
+        actions = self._best_actions()
+        return self.game.format_actions(actions) if actions else None
 
     def oracle(self) -> str | None:
         """Return the oracle's full response: true perception, reasoning and answer; None if the game has no oracle.
@@ -245,8 +245,8 @@ class Episode:
         Raises:
             EpisodeEnded: There are no more turns.
         """
-        action = self._best_action()
-        return None if action is None else self.game.respond(self._live.episode.state, action, *self._follow_up(action))
+        actions = self._best_actions()
+        return self.game.respond(self._live.episode.state, *actions) if actions else None
 
     def respond(self, response: str) -> Scored[Any, Any]:
         """Take a turn with a model's full response.
@@ -264,12 +264,12 @@ class Episode:
                 values.append(accuracy)
         return scored
 
-    def _best_action(self) -> Any:
+    def _best_actions(self) -> list[Any]:
+        """Return the oracle's actions in this turn; empty if it has none."""
         self._check_running()
-        return self.game.best_action(self._live.episode.state)
-
-    def _follow_up(self, action: Any) -> list[Any]:
-        return self.game.follow_up(self._live.episode.state, action)
+        state = self._live.episode.state
+        action = self.game.best_action(state)
+        return [] if action is None else [action, *self.game.follow_up(state, action)]
 
     def _check_running(self) -> None:
         if self.done:
