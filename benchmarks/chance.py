@@ -71,10 +71,10 @@ def fixed_answers(game: Task[TaskStateT, ActionT], answers: Sequence[ActionT], c
     return float(np.mean(means)), means[best], game.answer.format(answers[best])
 
 
-def random_captions(game: Caption, times: int = 50) -> float:
-    """Return the mean reward of the policy `random` over `times` captions per photograph."""
+def random_captions(game: Caption) -> float:
+    """Return the mean reward of the policy `random` over 50 captions per photograph."""
     rng = np.random.default_rng(0)
-    rewards = [game.score(state, game.answer.sample(rng))[0] for state in _photographs(game) for _ in range(times)]
+    rewards = [game.score(state, game.answer.sample(rng))[0] for state in _photographs(game) for _ in range(50)]
     return float(np.mean(rewards))
 
 

@@ -25,7 +25,7 @@ from vlmgym.sandbox.envs.vector import make_vec
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import parse_options, reporting_errors
 
-REFERENCE = "2048"
+REFERENCE, DEALS = "2048", 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ def _digits(number: float) -> str:
     return f"{float(f'{number:.2g}'):g}"
 
 
-def _first_seconds(game: Game[Any, Any], deals: int = 20) -> float:
+def _first_seconds(game: Game[Any, Any]) -> float:
     """Return the mean time in seconds to start an episode and draw its first images."""
     start = time.perf_counter()
-    for seed in range(10_000, 10_000 + deals):
+    for seed in range(10_000, 10_000 + DEALS):
         game.images(game.start(np.random.default_rng(seed)))
-    return (time.perf_counter() - start) / deals
+    return (time.perf_counter() - start) / DEALS
 
 
 if __name__ == "__main__":

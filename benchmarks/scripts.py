@@ -42,19 +42,19 @@ def copying(size: int, num_envs: int) -> Trial:
     return repeat(step)
 
 
-def uniform_script(game: Game[Any, Any], num_envs: int, steps: int, seed: int = 0) -> Script:
+def uniform_script(game: Game[Any, Any], num_envs: int, steps: int) -> Script:
     """Return a script of uniformly random actions, which may be illegal."""
-    rng = np.random.default_rng(seed)
-    return Script(seed, [[game.answer.sample(rng) for _ in range(num_envs)] for _ in range(steps)])
+    rng = np.random.default_rng(0)
+    return Script(0, [[game.answer.sample(rng) for _ in range(num_envs)] for _ in range(steps)])
 
 
-def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 0) -> list[Snapshot]:
+def spread_states(game: Game[Any, Any], num_envs: int, spread: int) -> list[Snapshot]:
     """Return a state for each environment; environment i gets a state after i % spread random legal moves.
 
     A few steps of many environments then cover the same stages of episodes as many steps of a few environments. An
     environment whose episode ends on the way gets a state of its next episode.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     with closing(make_vec(game, num_envs, 0, render=False)) as runner:
 
         def move(ids: list[int]) -> None:
@@ -63,7 +63,7 @@ def spread_states(game: Game[Any, Any], num_envs: int, spread: int, seed: int = 
                 runner.send([legal_action(episodes[i], rng) for i in ids], ids)
                 runner.recv()
 
-        runner.reset(seed=seed)
+        runner.reset(seed=0)
         for turn in range(spread):
             move([i for i in range(num_envs) if i % spread > turn])
         move([i for i, episode in enumerate(runner.call("episode")) if episode.ended])  # resets them
