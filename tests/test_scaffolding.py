@@ -13,6 +13,9 @@ import vlmgym
 from tests.commands import BARE
 from vlmgym.cli.main import main
 from vlmgym.evaluation import open_run
+from vlmgym.policies.base import identity
+from vlmgym.rollout.settings import EpisodeSettings
+from vlmgym.rollout.turn import GameSetup, LiveEpisode
 
 
 def test_prompts_without_rules_keep_actions_and_form() -> None:
@@ -66,6 +69,15 @@ def test_image_controls_show_the_goal_of_what_they_show(control: Any) -> None:
     expected = other if control == "shuffled" else true
     np.testing.assert_array_equal(shown.images[0], expected.images[0])
     assert (shown.images[0] != shown.images[1]).any()
+
+
+@pytest.mark.parametrize("control", ["true", "swapped"])
+def test_policies_get_the_goal_first_in_every_turn(control: Any) -> None:
+    settings = EpisodeSettings(goal_image=True, history=2, history_images=2, images=control)
+    live = LiveEpisode(GameSetup(vlmgym.make_game("sokoban", size=128), settings, identity), 2)
+    for _ in range(3):
+        np.testing.assert_array_equal(live.observation.images, live.images())
+        live.step(live.setup.game.respond(live.episode.state, live.setup.game.best_action(live.episode.state)))
 
 
 def test_the_command_records_and_exports_them(tmp_path: Path) -> None:

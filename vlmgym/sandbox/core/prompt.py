@@ -170,8 +170,8 @@ class PromptConfig:
         """
         past_images = sum(message.images for message in messages) - len(images)
         goal = min(past_images, len(images)) if self.goal_image else 0
-        if self.images == "swapped":  # newest first, the goal last
-            return [*images, *before[: past_images - goal], *before[len(before) - goal :]]
+        if self.images == "swapped":  # newest first, after the goal
+            return [*before[:goal], *images, *before[goal:past_images]]
         return [*before[:goal], *before[max(0, len(before) - past_images + goal) :], *images]
 
     def messages(
