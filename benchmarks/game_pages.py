@@ -15,9 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
-
-import tyro
 
 from benchmarks.markdown import table, wrapped
 from benchmarks.posters import draw_levels, draw_thumbnail
@@ -27,6 +24,7 @@ from vlmgym.pages.gallery import items_of, shown_seed
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.config import GameConfig
 from vlmgym.sandbox.core.episode import Episode
+from vlmgym.sandbox.options import GameNames
 from vlmgym.sandbox.registry import BUILT_IN, about, game_class, make_game, title_of
 from vlmgym.terminal import parse_options, reporting_errors
 
@@ -42,7 +40,7 @@ SECTION = re.compile(r"^([A-Z][a-z]+(?: [a-z]+)?):\n((?:    .*\n|\n)*)", re.MULT
 class Options:
     """Write game pages."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    game: GameNames = ()
     """Names of built-in games. Default: all."""
 
 

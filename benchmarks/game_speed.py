@@ -11,10 +11,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import tyro
 
 from benchmarks.markdown import table
 from benchmarks.protocols import ROOT, write_between
@@ -22,6 +21,7 @@ from vlmgym.cli.bench import legal_script, measure, opened, play
 from vlmgym.runs.files import replace_file
 from vlmgym.sandbox.core.game import Game
 from vlmgym.sandbox.envs.vector import make_vec
+from vlmgym.sandbox.options import GameNames
 from vlmgym.sandbox.registry import BUILT_IN, make_game
 from vlmgym.terminal import parse_options, reporting_errors
 
@@ -32,7 +32,7 @@ REFERENCE, DEALS = "2048", 20
 class Options:
     """Measure games and write the table."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    game: GameNames = ()
     """Names of games; the table is then printed instead of written. Default: all built-in games."""
     num_envs: int = 64
     """Number of environments."""

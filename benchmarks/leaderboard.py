@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 from benchmarks.markdown import table, wrapped
 from vlmgym.benchmark.leaderboard import LeaderboardEntry
 from vlmgym.benchmark.suites import read_suite
 from vlmgym.cli.eval import run_evaluation
-from vlmgym.evaluation.config import EvalConfig
+from vlmgym.evaluation.config import EvalConfig, RunArguments
 from vlmgym.evaluation.tables import format_estimate
 from vlmgym.pages.leaderboard import LeaderboardConfig, leaderboard
 from vlmgym.runs.files import replace_file
@@ -36,7 +34,7 @@ class Config:
 
     suite: str = "vlmgym-2026.2-lite"
     """Name of the suite."""
-    run: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN ...")] = ()
+    run: RunArguments = ()
     """Runs of models: folders, or zips of them."""
     docs: Path = Path("docs")
     """Folder to write leaderboard.md to."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
 from rich.console import Console
 from rich.status import Status
 
@@ -25,6 +24,7 @@ from benchmarks.calibration.specs import SPECS, spec_of
 from vlmgym.checks import check_int
 from vlmgym.errors import importing
 from vlmgym.runs.files import write_file
+from vlmgym.sandbox.options import GameNames
 from vlmgym.terminal import parse_options, reporting_errors
 
 FEWEST = 5
@@ -35,7 +35,7 @@ FEWEST = 5
 class CalibrateConfig:
     """Command-line options."""
 
-    game: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME ...")] = ()
+    game: GameNames = ()
     """Names, such as 2048 or shisensho_images. Default: all."""
     episodes: int = 200
     """Episodes per player and level; oracles of some games play fewer."""
