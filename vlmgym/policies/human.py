@@ -89,12 +89,12 @@ class HumanPolicy(ModelPolicy):
         from vlmgym.sandbox.envs.human import Player
 
         episode = Episode.restore(prompt.game, snapshot)
-        last_turn, player = None, self._player
-        if player is not None and (player.game, player.episode.snapshot()) == (prompt.game, snapshot):
-            last_turn = player.last
-        self._player = Player(episode, f"{prompt.game.id}, an evaluation", "Esc: stop the run.")
-        self._player.begin(episode, str(prompt), last_turn)
-        return self._player
+        previous, player = self._player, Player(episode, f"{prompt.game.id}, an evaluation", "Esc: stop the run.")
+        player.prompt = str(prompt)
+        if previous is not None and (previous.game, previous.episode.snapshot()) == (prompt.game, snapshot):
+            player.last = previous.last
+        self._player = player
+        return player
 
     async def _show_final_state(self, player: Player) -> None:
         """Show the final state for a few seconds, or until a key is pressed."""

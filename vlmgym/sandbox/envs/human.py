@@ -159,17 +159,13 @@ class Player:
         self.scale = 1.0
         self.begin(episode)
 
-    def begin(
-        self, episode: Episode[Any, Any], prompt: str | None = None, last: Scored[Any, Any] | None = None
-    ) -> None:
-        """Start or continue an episode.
-
-        Args:
-            episode: Episode to play, which is modified.
-            prompt: Prompt of this turn. Default: the prompt without history.
-            last: Result of the previous turn, if known.
-        """
-        self.episode, self.game, self.prompt, self.last = episode, episode.game, prompt, last
+    def begin(self, episode: Episode[Any, Any]) -> None:
+        """Start an episode, which is modified."""
+        self.episode, self.game = episode, episode.game
+        self.prompt: str | None = None
+        """Prompt of this turn; None for the prompt without history."""
+        self.last: Scored[Any, Any] | None = None
+        """Result of the previous turn, if known."""
         self.typed = ""
         self.clicks: list[Cell] = []
 
