@@ -192,7 +192,7 @@ def gae(
         Advantages A_t = delta_t + gamma lam A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t, and returns A_t + V_t.
     """
     rewards, values = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    deltas = rewards + gamma * np.append(values[1:], bootstrap_value) - values if len(rewards) else rewards
+    deltas = rewards + gamma * np.append(values[1:], bootstrap_value) - values
     advantages = discounted_returns(deltas, np.multiply(gamma, lam))
     return advantages, advantages + values
 
@@ -230,7 +230,7 @@ def explained_variance(values: Floats, returns: Floats) -> float:
 def whiten(advantages: ArrayLike) -> Floats:
     """Shift and scale advantages to mean 0 and standard deviation 1; a single advantage becomes 0."""
     values = np.asarray(advantages, dtype=np.float64)
-    white: Floats = (values - values.mean()) / (values.std() + 1e-8 if len(values) > 1 else 1.0)
+    white: Floats = (values - values.mean()) / (values.std() + 1e-8)
     return white
 
 
