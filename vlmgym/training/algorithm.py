@@ -197,6 +197,14 @@ def gae(
     return advantages, advantages + values
 
 
+def group_indices(groups: Sequence[Hashable]) -> list[list[int]]:
+    """List the indices of the members of each group, given the group of each member."""
+    members: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    return list(members.values())
+
+
 def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool = True) -> Floats:
     """Normalise rewards within each group, as in GRPO.
 
@@ -206,10 +214,7 @@ def normalise_groups(rewards: ArrayLike, groups: Sequence[Hashable], scale: bool
     """
     rewards = np.asarray(rewards, dtype=np.float64)
     advantages = np.zeros_like(rewards)
-    members: dict[Hashable, list[int]] = {}
-    for index, group in enumerate(groups):
-        members.setdefault(group, []).append(index)
-    for indices in members.values():
+    for indices in group_indices(groups):
         if len(indices) > 1:
             centred = rewards[indices] - rewards[indices].mean()
             advantages[indices] = centred / (rewards[indices].std(ddof=1) + STD_FLOOR) if scale else centred

@@ -17,7 +17,7 @@ import numpy as np
 from vlmgym.runs.record import TurnRecord
 from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.statistics import mean_and_stderr
-from vlmgym.training.algorithm import TrainingError
+from vlmgym.training.algorithm import TrainingError, group_indices
 
 COSINE_INTERVAL = 5
 """Steps between measurements of `gradient_cosine`, which split a batch in two and so cost some time."""
@@ -75,20 +75,18 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
         metrics["misread"] = float(np.mean(misread)) if misread else 0.0
     if checked:
         metrics["misreasoned"] = float(np.mean(misreasoned)) if misreasoned else 0.0
-    members: dict[Hashable, list[int]] = {}
-    for number, group in enumerate(groups):
-        members.setdefault(group, []).append(number)
+    members = group_indices(groups)
     if len(members) == len(groups):
         return metrics
-    rates = [float(np.mean([right[number] for number in numbers])) for numbers in members.values()]
-    floors = [0.5 / (len(numbers) + 0.5) for numbers in members.values()]
+    rates = [float(np.mean([right[index] for index in indices])) for indices in members]
+    floors = [0.5 / (len(indices) + 0.5) for indices in members]
     totals = [sum(turn.reward.total for turn in turns) for turns in episodes]
-    informative = [np.ptp([totals[number] for number in numbers]) > 1e-9 for numbers in members.values()]
+    informative = [np.ptp([totals[index] for index in indices]) > 1e-9 for indices in members]
     return {
         **metrics,
         "pass_at_n": float(np.mean([rate > 0 for rate in rates])),
         "harmonic_success": float(1 / np.mean([1 / max(rate, floor) for rate, floor in zip(rates, floors)])),
-        "informative_fraction": float(np.average(informative, weights=[len(numbers) for numbers in members.values()])),
+        "informative_fraction": float(np.average(informative, weights=[*map(len, members)])),
     }
 
 

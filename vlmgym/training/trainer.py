@@ -9,7 +9,7 @@ import dataclasses
 import json
 import time
 import zlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.rollout.trained import TrainedRecord
 from vlmgym.runs.files import replace_file
 from vlmgym.runs.record import PolicyRecord
-from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory, kl_estimate
+from vlmgym.training.algorithm import Batch, DivergedError, TrainingError, Trajectory, group_indices, kl_estimate
 from vlmgym.training.config import TrainConfig
 from vlmgym.training.curves import SftProgress
 from vlmgym.training.engine.actor import Actor, LogProbs, TeacherActor, roll_out
@@ -371,12 +371,11 @@ def true_perceptions(samples: Sequence[TrainSample]) -> list[TrainSample]:
 
 def permute_rewards(trajectories: Sequence[Trajectory], rng: np.random.Generator) -> None:
     """Permute the rewards of each turn among the episodes of a group, or of the step if groups have one episode."""
-    groups: dict[Hashable, list[list[float]]] = {}
-    for trajectory in trajectories:
-        groups.setdefault(trajectory.group, []).append(trajectory.rewards)
+    groups = group_indices([trajectory.group for trajectory in trajectories])
     if len(groups) == len(trajectories):
-        groups = {None: [trajectory.rewards for trajectory in trajectories]}
-    for members in groups.values():
+        groups = [[*range(len(trajectories))]]
+    for indices in groups:
+        members = [trajectories[index].rewards for index in indices]
         for turn in range(max(map(len, members))):
             playing = [rewards for rewards in members if len(rewards) > turn]
             permuted = [playing[number][turn] for number in rng.permutation(len(playing))]
