@@ -65,16 +65,15 @@ def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRe
     """
     answers = [turns[0] for turns in episodes]
     right = [answer.is_rewarded for answer in answers]
-    readings = [answer.reward.perception_exact for answer in answers if answer.is_rewarded]
-    misread = [exact < 1 for exact in readings if exact is not None]
-    checked = [(answer.is_rewarded, answer.statements) for answer in answers if answer.statements]
-    checked = [(rewarded, statements) for rewarded, statements in checked if statements.checked]
-    misreasoned = [statements.first_false is not None for rewarded, statements in checked if rewarded]
     metrics = {"success": float(np.mean(right))}
-    if any(answer.reward.perception_exact is not None for answer in answers):
-        metrics["misread"] = float(np.mean(misread)) if misread else 0.0
-    if checked:
-        metrics["misreasoned"] = float(np.mean(misreasoned)) if misreasoned else 0.0
+    accuracies = {
+        "misread": [answer.reward.perception_exact for answer in answers],
+        "misreasoned": [answer.reasoning_accuracy for answer in answers],
+    }
+    for name, values in accuracies.items():
+        if any(value is not None for value in values):
+            mistakes = [value < 1 for value, rewarded in zip(values, right) if rewarded and value is not None]
+            metrics[name] = float(np.mean(mistakes)) if mistakes else 0.0
     members = group_indices(groups)
     if len(members) == len(groups):
         return metrics
