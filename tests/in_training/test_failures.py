@@ -138,7 +138,7 @@ def test_full_disks_leave_no_partial_checkpoint(model: Path, tmp_path: Path) -> 
     trained = make_trained_record(
         curriculum, start, MultiTurnConfig(), StateConfig(), RewardConfig(), trainer="local grpo", step=1
     )
-    args: Any = (tmp_path, 1, actor, optimizer, start, {}, trained)
+    args: Any = (tmp_path, actor, optimizer, start, [], trained)
     weights = (model / "model.safetensors").stat().st_size
     for size in (weights // 2, weights + 100_000):  # too small for the weights, or only for the optimiser
         with limited_file_size(size), pytest.raises(OutputError, match=f"cannot write {tmp_path}"):

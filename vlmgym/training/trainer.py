@@ -337,17 +337,21 @@ class Trainer:
         outputs = () if self._last_sample is None else self.engine.infer([self._last_sample])
         if not all(np.isfinite(numbers).all() for output in outputs for numbers in output):
             raise DivergedError(f"after step {self.step} the model outputs are not finite")
-        extra = {"rewards": self.rewards}
-        merged = self.config.save_merged
-        arguments = (self.step, self.actor, self.optimizer, self.progress, extra, self.trained_record())
-        save_checkpoint(folder, *arguments, merged=merged)
+        save_checkpoint(
+            folder,
+            self.actor,
+            self.optimizer,
+            self.progress,
+            self.rewards,
+            self.trained_record(),
+            merged=self.config.save_merged,
+        )
 
     @in_all_processes
     def load(self, checkpoint: Path) -> None:
         """Resume from a checkpoint."""
-        self.step, self.progress, extra = load_checkpoint(checkpoint, self.actor, self.optimizer)
+        self.step, self.progress, self.rewards = load_checkpoint(checkpoint, self.actor, self.optimizer)
         self.curriculum.check(self.progress)
-        self.rewards = extra["rewards"]
 
     @in_all_processes
     def keep_reference(self) -> None:

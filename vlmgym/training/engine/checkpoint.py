@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -25,34 +24,32 @@ STATE = "trainer.pt"
 
 def save_checkpoint(
     folder: Path,
-    step: int,
     actor: Actor,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
-    extra: dict[str, Any],
+    rewards: list[float],
     trained: TrainedRecord,
     *,
     merged: bool = False,
-) -> Path:
-    """Write a checkpoint and return its folder.
+) -> None:
+    """Write a checkpoint of the step that `trained` names.
 
-    The folder contains `model`; with LoRA, it contains `adapter` instead and, if `merged`, also `model`. `extra` is
-    further state of the trainer: numbers and lists. `trained` is written to the folder and to `model`.
+    The folder contains `model`; with LoRA, it contains `adapter` instead and, if `merged`, also `model`. `rewards` are
+    those of the last episodes. `trained` is written to the folder and to `model`.
     """
-    checkpoint = folder.absolute() / f"step_{step:06d}"
+    checkpoint = folder.absolute() / f"step_{trained.step:06d}"
     with replace_folder(checkpoint) as part:
         actor.save_trained(part)
         if merged and actor.adapters is not None:
             actor.save(part / MODEL)
         critic = None if actor.critic is None else actor.critic.state_dict()
-        state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": step, **extra}
+        state = {"critic": critic, "optimizer": optimizer.state_dict(), "step": trained.step, "rewards": rewards}
         with saving(checkpoint):
             torch.save(state, part / STATE)
         replace_file(part / "progress.json", progress.model_dump_json().encode())
         trained.write(part)
         if (part / MODEL).is_dir():
             trained.write(part / MODEL)
-    return checkpoint
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -69,8 +66,8 @@ def drop_old_checkpoints(folder: Path, keep: int) -> None:
 
 def load_checkpoint(
     checkpoint: Path, actor: Actor, optimizer: torch.optim.Optimizer
-) -> tuple[int, Progress, dict[str, Any]]:
-    """Load a checkpoint into model and optimiser; return the number of steps, the curriculum's progress and `extra`.
+) -> tuple[int, Progress, list[float]]:
+    """Load a checkpoint into model and optimiser; return the number of steps, the curriculum's progress and `rewards`.
 
     Raises:
         UsageError: The checkpoint is damaged or does not fit the model.
@@ -78,13 +75,12 @@ def load_checkpoint(
     try:
         state = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True)  # runs no pickled code
         actor.load_trained(checkpoint)
-        critic = state.pop("critic")
         if actor.critic is not None:
-            actor.critic.load_state_dict(critic)
-        optimizer.load_state_dict(state.pop("optimizer"))
+            actor.critic.load_state_dict(state["critic"])
+        optimizer.load_state_dict(state["optimizer"])
         progress = Progress.model_validate_json((checkpoint / "progress.json").read_text())
+        return int(state["step"]), progress, state["rewards"]
     except ValidationError as error:
         raise UsageError(f"cannot read {checkpoint}/progress.json: {describe_validation_error(error)}") from None
     except (OSError, EOFError, UnpicklingError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(f"cannot read the checkpoint {checkpoint}: {error_text(error)}") from None
-    return int(state.pop("step")), progress, state
