@@ -7,7 +7,6 @@ https://arxiv.org/abs/1506.02438).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -80,10 +79,10 @@ class Ppo(Algorithm):
                 sample.advantages, sample.returns = advantages, returns
             # With lambda below 1, returns contain the critic's own values, so it is compared with lambda-1 returns.
             monte_carlo += self.estimate(episode, lam=1.0)[1]
-        samples = [*chain.from_iterable(episode.samples for episode in episodes)]
-        ends = np.cumsum([len(sample.response) for sample in samples])[:-1]
+        samples = [sample for episode in episodes for sample in episode.samples]
         if self.whiten:
             white = whiten(np.concatenate([sample.advantages for sample in samples if sample.advantages is not None]))
+            ends = np.cumsum([len(sample.response) for sample in samples])[:-1]
             for sample, advantages in zip(samples, np.split(white, ends)):
                 sample.advantages = advantages
         old_values = np.concatenate([sample.old_values for sample in samples if sample.old_values is not None])
@@ -94,8 +93,8 @@ class Ppo(Algorithm):
         values = [sample.old_values for sample in episode.samples if sample.old_values is not None]
         lengths = [len(tokens) for tokens in values]
         if self.gae_over == "turns":
-            first = [tokens[0] for tokens in values]
-            advantages, returns = gae(episode.rewards, first, self.gamma, lam, episode.bootstrap_value)
+            state_values = [tokens[0] for tokens in values]
+            advantages, returns = gae(episode.rewards, state_values, self.gamma, lam, episode.bootstrap_value)
             targets = [np.append(target, np.full(length - 1, np.nan)) for target, length in zip(returns, lengths)]
             return [np.full(length, advantage) for advantage, length in zip(advantages, lengths)], targets
         last = np.cumsum(lengths) - 1

@@ -150,14 +150,17 @@ class Trainer:
         )
         rolled_out = clock()
         self.fill_in_logprobs([*chain.from_iterable(samples)])
-        bootstrap_values = self.bootstrap_values(episodes) if self.algorithm.critic else [0.0] * len(episodes)
-        gathered = self.processes.gather([*zip(episodes, samples, bootstrap_values)])
+        gathered = self.processes.gather([*zip(episodes, samples, self.bootstrap_values(episodes))])
         failed = [episode for episode, *_ in gathered if episode.failed]
         self.errors = [*self.processes.gather(errors), *(str(episode.observation.end) for episode in failed)]
         if not (gathered := [row for row in gathered if not row[0].failed]):
             raise TrainingError(f"all episodes of step {self.step + 1} ended as errors, the first: {self.errors[0]}")
         episodes = [episode for episode, *_ in gathered]
-        metrics = self.compute_targets([make_trajectory(*row) for row in gathered])
+        trajectories = [
+            Trajectory(episode.prompt_id, [turn.reward.total for turn in episode.turns], samples, bootstrap_value)
+            for episode, samples, bootstrap_value in gathered
+        ]
+        metrics = self.compute_targets(trajectories)
         estimated = clock()
         flat = [*chain.from_iterable(samples for _, samples, _ in gathered)]
         metrics |= sight_metrics(self.sight_gaps(flat))
@@ -170,8 +173,7 @@ class Trainer:
             for episode in episodes
         )
         self.progress = advance(self.curriculum, self.progress, results)
-        first = self.processes.rank == 0
-        if first and config.record_interval and self.step % config.record_interval == 0:
+        if self.processes.rank == 0 and config.record_interval and self.step % config.record_interval == 0:
             self.run.record(self.step, [*episodes, *failed], self.policy_record(), config.group_size)
         totals = [sum(turn.reward.total for turn in episode.turns) for episode in episodes]
         self.rewards = (self.rewards + totals)[-FINAL_EPISODES:]
@@ -232,12 +234,12 @@ class Trainer:
         }
         swapped = [TrainSample(changed[id(prompts[row])], samples[row].response) for row in swaps]
         pairs = zip(self.engine.infer([samples[row] for row in swaps])[0], self.engine.infer(swapped)[0])
-        return [float(np.abs(own - other).sum()) for own, other in pairs]
+        return [float(np.abs(true_logprobs - logprobs).sum()) for true_logprobs, logprobs in pairs]
 
     def bootstrap_values(self, episodes: Sequence[EpisodeRollout]) -> list[float]:
-        """Return the value of each truncated episode's final state; 0 for others, and in single-turn training."""
+        """Return the value of each truncated episode's final state; 0 for others, and for all single turns."""
         bootstrap = [0.0] * len(episodes)
-        if self.config.play.max_turns > 1:
+        if self.algorithm.critic and self.config.play.max_turns > 1:
             encoder, samples = self.actor.encoder, dict[int, TrainSample]()
             for number, episode in enumerate(episodes):
                 if episode.truncated:
@@ -360,11 +362,6 @@ class Trainer:
             self.engine.reference = self.engine.frozen_copy()
         if (teacher := self.algorithm.teacher_model) is not None and teacher.checkpoint is None:
             self.engine.teacher = TeacherActor(self.engine.frozen_copy(), teacher.observation)
-
-
-def make_trajectory(episode: EpisodeRollout, samples: list[TrainSample], bootstrap_value: float) -> Trajectory:
-    """Combine a finished episode and its samples."""
-    return Trajectory(episode.prompt_id, [turn.reward.total for turn in episode.turns], samples, bootstrap_value)
 
 
 def true_perceptions(samples: Sequence[TrainSample]) -> list[TrainSample]:
