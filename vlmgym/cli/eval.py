@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -38,6 +38,7 @@ from vlmgym.policies.base import SamplingOptions, StatePolicy
 from vlmgym.policies.openai.policy import OpenAIOptions
 from vlmgym.rollout.runner import Games, all_games, check_run
 from vlmgym.rollout.trained import TrainedRecord
+from vlmgym.runs.files import free_path
 from vlmgym.runs.record import RunSummary, allow_data
 from vlmgym.runs.run import RUN, RunFolder, ScriptFolder
 from vlmgym.runs.store import StoredRun, game_name, open_run
@@ -277,7 +278,7 @@ def run_evaluation(
             check_run(policy, played, dataclasses.replace(config, skins=False, skin=skin))
         if config.resume is not None and (config.resume / RUN).exists():
             raise UsageError(f"{config.resume} is a single run: resume it without --samples and --skins")
-        root = config.resume or config.output_dir or _free(_name(game_list, policy))
+        root = config.resume or config.output_dir or _new_folder(game_list, policy)
         _play_again(root, played, config, options, custom_policy, suite)
         return None
     check_loggers(tensorboard=config.tensorboard, wandb=config.wandb)
@@ -384,20 +385,14 @@ def _folder(
     chosen = config.resume or config.output_dir
     if default is not None and (chosen is None or (config.resume and chosen.resolve() == default.folder.resolve())):
         return default
-    return RunFolder(chosen or _free(_name(games, policy)))
+    return RunFolder(chosen or _new_folder(games, policy))
 
 
-def _name(games: Sequence[Game[Any, Any]], policy: Policy) -> str:
-    """Name a run after its games, policy and time, with microseconds, because several runs may start together."""
+def _new_folder(games: Sequence[Game[Any, Any]], policy: Policy) -> Path:
+    """Name a folder after games, policy and time, with microseconds, because several runs may start together."""
     what = re.sub(r"[^\w.+-]", "_", "+".join(dict.fromkeys(game.name for game in games)))
     who = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in re.split(r"[/\\]", policy.name)[-1])
-    return f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-
-
-def _free(name: str) -> Path:
-    """Return a path under `logs` where nothing is, numbered if the name is taken."""
-    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
-    return next(folder for folder in folders if not folder.exists())
+    return free_path(Path("logs") / f"{what[:80]}-{who[-60:]}-{datetime.now():%Y%m%d-%H%M%S-%f}")
 
 
 def _print_paths(console: Console, run: StoredRun, config: EvalConfig, copies: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
@@ -241,6 +241,12 @@ def write_own_json(path: Path, numbers: Mapping[Any, Any]) -> None:
     """Write a JSON object, with vlmgym's version added, unless `check_own_file` rejects the path."""
     check_own_file(path)
     write_file(path, (json.dumps({"vlmgym": __version__, **numbers}, indent=1) + "\n").encode())
+
+
+def free_path(path: Path) -> Path:
+    """Return a path at which nothing exists, with a number added to the name if it is taken."""
+    paths = (path if n == 1 else path.with_name(f"{path.name}-{n}") for n in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def temporary(path: Path) -> Path:

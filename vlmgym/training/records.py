@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from vlmgym.curriculum import Curriculum, Progress
 from vlmgym.pages.training import read_curve
 from vlmgym.rollout.states import FIRST_VALIDATION_SEED, StateConfig, split_questions
 from vlmgym.rollout.trained import TrainedRecord
-from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, write_file, writing
+from vlmgym.runs.files import check_output_folder, free_path, json_bytes, replace_file, write_file, writing
 from vlmgym.runs.record import EpisodeRecord, GameRecord, PolicyRecord, RunRecord, now, versions
 from vlmgym.runs.run import RUN
 from vlmgym.sandbox.core.reward import RewardConfig
@@ -77,9 +76,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
     curve = folder / "curve.jsonl"
     if not later and not any(row["step"] > step for row in read_curve(curve)):
         return None
-    name = f"after_step_{step:06d}"
-    names = (name if n == 1 else f"{name}-{n}" for n in count(1))
-    aside = next(path for path in map(folder.joinpath, names) if not path.exists())
+    aside = free_path(folder / f"after_step_{step:06d}")
     for path in (*later, *(path for pattern in FINAL for path in sorted(folder.glob(pattern)))):
         target = aside / path.relative_to(folder)
         with writing(target):

@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from vlmgym.curriculum import Curriculum
 from vlmgym.errors import UsageError
 from vlmgym.policies.checkpoint import resolve_checkpoint
 from vlmgym.rollout.states import sample_state
-from vlmgym.runs.files import check_output_folder, json_bytes, replace_file, replace_folder, writing
+from vlmgym.runs.files import check_output_folder, free_path, json_bytes, replace_file, replace_folder, writing
 from vlmgym.runs.record import GameRecord, PolicyRecord, changes
 from vlmgym.sandbox.core.episode import game_errors
 from vlmgym.training.config import DEFAULT_GAMES, PER_COMMAND, TrainConfig, read_config
@@ -183,6 +182,4 @@ def _tokenizer_texts(config: TrainConfig, curriculum: Curriculum) -> Iterator[st
 
 def _new_folder(config: TrainConfig) -> Path:
     games = config.curriculum.stem if config.curriculum is not None else "+".join(config.games or DEFAULT_GAMES)
-    name = f"{config.algorithm}-{games}-{datetime.now():%Y%m%d-%H%M%S}"
-    folders = (Path("logs") / (name if n == 1 else f"{name}-{n}") for n in count(1))
-    return next(folder for folder in folders if not folder.exists())
+    return free_path(Path("logs") / f"{config.algorithm}-{games}-{datetime.now():%Y%m%d-%H%M%S}")
