@@ -15,6 +15,7 @@ import torch.distributed as dist
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoModelForTokenClassification, AutoProcessor
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 from verl.models.monkey_patch import apply_ulysses_patch
 from verl.protocol import DataProto
 from verl.utils.dataset import process_image
@@ -32,7 +33,7 @@ from vlmgym.training.easyr1.batch import PromptEncoder, critic_batch, load_proce
 from vlmgym.training.easyr1.config import read_config
 from vlmgym.training.easyr1.episodes import Request
 from vlmgym.training.easyr1.worker import PatchedWorker
-from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
+from vlmgym.training.tiny_vlm import TRANSFORMERS4
 
 TOKENS = 6
 """Length of responses in tokens."""
@@ -121,8 +122,9 @@ def test_forward_of_easyr1_equals_transformers(checkpoint: Path, monkeypatch: py
 
 def patch_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use EasyR1's forward for Qwen-VL models during the test, as `padding_free` does."""
-    for kind, name in ((kind, CLASSES[kind]) for kind in TRANSFORMERS4):
+    for kind in TRANSFORMERS4:
         module = import_module(f"transformers.models.{kind}.modeling_{kind}")
+        name = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[kind].removesuffix("ForConditionalGeneration")
         for patched in (getattr(module, f"{name}Model"), getattr(module, f"{name}ForConditionalGeneration")):
             monkeypatch.setattr(patched, "forward", patched.forward)  # so that monkeypatch restores it after the test
     apply_ulysses_patch(model.config.model_type)

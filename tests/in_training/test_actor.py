@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -25,17 +26,18 @@ from vlmgym.policies import local_model
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel, SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
+from vlmgym.training.config import Kind
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.qwen_vl import QwenVL
-from vlmgym.training.tiny_vlm import CLASSES, make_tiny_vlm
+from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 LENGTHS = (5, 1, 9, 3)
 LONG = (*LENGTHS, 7, 2)
 TEMPERATURE = 0.7
 
 
-@pytest.fixture(scope="module", params=CLASSES)
+@pytest.fixture(scope="module", params=get_args(Kind))
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / request.param, request.param)
 

@@ -15,12 +15,15 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from vlmgym.errors import UsageError
 from vlmgym.sandbox.core.response_format import SECTIONS
 from vlmgym.training.config import HEAD_SIZE, MIN_IMAGE_TOKENS, Kind, TinySize
 from vlmgym.training.engine.weights import saving
+from vlmgym.training.transformers4 import FLAT
 
 PAD, END = "<|endoftext|>", "<|im_end|>"
 IMAGE, VIDEO, VISION_START, VISION_END = "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"
@@ -118,20 +121,12 @@ MERGE = 2
 """Side, in patches, of the square that is merged into one token."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 """Mean and standard deviation of RGB values in CLIP's training data, as used by Qwen2-VL and Qwen2.5-VL."""
-CLASSES: dict[Kind, str] = {
-    "qwen2_vl": "Qwen2VL",
-    "qwen2_5_vl": "Qwen2_5_VL",
-    "qwen3_vl": "Qwen3VL",
-    "qwen3_5": "Qwen3_5",
-    "internvl": "InternVL",
-}
-"""Prefix of the class names in transformers, for each kind of model."""
 TRANSFORMERS4: tuple[Kind, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Kinds that exist in transformers 4 too."""
 QWEN3: tuple[Kind, ...] = ("qwen3_vl", "qwen3_5")
 """Kinds that normalise queries and keys."""
-TILE = 64
-"""Side of InternVL's tiles in pixels, which have 16 tokens each."""
+TILE, TILE_TOKENS = 64, 16
+"""Side of InternVL's tiles in pixels, and number of tokens of a tile."""
 
 
 def make_tiny_vlm(
@@ -226,7 +221,7 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         del text["rope_theta"], text["rope_scaling"]
     config = {
         "model_type": kind,
-        "architectures": [f"{CLASSES[kind]}ForConditionalGeneration"],
+        "architectures": [MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[kind]],
         "dtype": "float32",
         "torch_dtype": "float32",  # the name in transformers 4
         "tie_word_embeddings": size.tied,
@@ -237,10 +232,8 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "vision_config": _vision_config(kind, size),
     }
     if kind == "internvl":
-        config |= {"image_seq_length": (TILE // _patch(kind)) ** 2 // 4, "downsample_ratio": 0.5}
-    if kind in ("qwen2_vl", "qwen2_5_vl"):
-        return {**text, **config}  # flat as on the Hub
-    return {**config, "text_config": text}
+        config |= {"image_seq_length": TILE_TOKENS, "downsample_ratio": 0.5}
+    return {**text, **config} if kind in FLAT else {**config, "text_config": text}
 
 
 def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
@@ -285,7 +278,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
     if kind == "internvl":
         tile = {"size": {"height": TILE, "width": TILE}, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}
         tiles = {**tile, "crop_to_patches": True, "min_patches": 1, "max_patches": 4}
-        processor = {"processor_class": "InternVLProcessor", "image_seq_length": (TILE // _patch(kind)) ** 2 // 4}
+        processor = {"processor_class": PROCESSOR_MAPPING_NAMES[kind], "image_seq_length": TILE_TOKENS}
         return {
             "processor_config": processor,
             "preprocessor_config": {**tiles, "image_processor_type": "GotOcr2ImageProcessor"},
@@ -295,7 +288,7 @@ def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
     smallest, largest = MIN_IMAGE_TOKENS * token, size.image_tokens * token
     mean, std = ([0.5] * 3, [0.5] * 3) if kind in QWEN3 else (CLIP_MEAN, CLIP_STD)
     shared = {
-        "processor_class": "Qwen3VLProcessor" if kind == "qwen3_5" else f"{CLASSES[kind]}Processor",
+        "processor_class": PROCESSOR_MAPPING_NAMES[kind],
         "patch_size": _patch(kind),
         "merge_size": MERGE,
         "temporal_patch_size": 2,

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForTokenClassification, GenerationConfig
 from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, register
 from verl.utils.checkpoint import fsdp_checkpoint_manager
@@ -25,21 +26,21 @@ from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind
 
 from vlmgym.training.easyr1.episodes import Sampled
-from vlmgym.training.tiny_vlm import CLASSES, TRANSFORMERS4
+from vlmgym.training.tiny_vlm import TRANSFORMERS4
 
 
 def register_critics() -> None:
     """Register Qwen-VL critics, which transformers lacks, with `AutoModelForTokenClassification`."""
     for kind in TRANSFORMERS4:
         config = type(AutoConfig.for_model(kind))
-        AutoModelForTokenClassification.register(config, critic_class(kind, CLASSES[kind]), exist_ok=True)
+        critic = critic_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[config])
+        AutoModelForTokenClassification.register(config, critic, exist_ok=True)
 
 
-def critic_class(kind: str, name: str) -> type[Any]:
-    """Create the critic class for a model type. Its head starts at zero; other weights come from the checkpoint."""
-    module = import_module(f"transformers.models.{kind}.modeling_{kind}")
+def critic_class(generator: type[Any]) -> type[Any]:
+    """Create the critic class of a model's class. Its head starts at zero; other weights come from the checkpoint."""
+    module, name = import_module(generator.__module__), generator.__name__.removesuffix("ForConditionalGeneration")
     base, backbone = getattr(module, f"{name}PreTrainedModel"), getattr(module, f"{name}Model")
-    generator = getattr(module, f"{name}ForConditionalGeneration")
 
     class Critic(base):  # type: ignore[misc, valid-type]
         _checkpoint_conversion_mapping = getattr(generator, "_checkpoint_conversion_mapping", {})
