@@ -113,7 +113,7 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
     positions = batch.batch["position_ids"]
     more = {"input_ids": ones, "attention_mask": ones, "position_ids": positions[..., -1:] + 1}
     tensors = {key: torch.cat([batch.batch[key], added], -1) for key, added in more.items()}
-    uids = _objects([f"{request.prompt_id} {request.sample_idx} bootstrap" for request in requests])
+    uids = _objects([f"{request.key} bootstrap" for request in requests])
     return DataProto.from_dict(
         tensors={**tensors, "responses": ones, "response_mask": ones},
         non_tensors={"uid": uids, "multi_modal_data": batch.non_tensor_batch["multi_modal_data"]},
@@ -169,11 +169,7 @@ def turn_batch(
         reward at the last response token. Other columns are `prompt_id`, `sample_idx`, `turn`, `state_key`, `padding`,
         and `uid`, which is the same for responses to the same prompt, so that EasyR1 processes its images once.
     """
-    images, uids = list[Any](), list[str]()
-    for request in requests:
-        shared = request.sample_idx is None
-        images += [request.features["multi_modal_data"]] * (group_size if shared else 1)
-        uids += [f"{request.prompt_id}"] * group_size if shared else [f"{request.prompt_id} {request.sample_idx}"]
+    answered = [request for request in requests for _ in request.episodes(group_size)]
     rows = [row for row, result in enumerate(results) if result.turn is not None]
     turns = [result.turn for result in results if result.turn is not None]
     generated, results = generated[np.array(rows, dtype=int)], [results[row] for row in rows]
@@ -181,8 +177,8 @@ def turn_batch(
     last = (generated.batch["response_mask"].sum(-1).long() - 1).clamp(min=0)
     scores[torch.arange(len(rows)), last] = torch.tensor([turn.reward.total for turn in turns])
     columns = {
-        "multi_modal_data": [images[row] for row in rows],
-        "uid": [f"{uids[row]} {turn.turn}" for row, turn in zip(rows, turns)],
+        "multi_modal_data": [answered[row].features["multi_modal_data"] for row in rows],
+        "uid": [f"{answered[row].key} {turn.turn}" for row, turn in zip(rows, turns)],
         "prompt_id": [result.prompt_id for result in results],
         "sample_idx": [result.sample_idx for result in results],
         "turn": [turn.turn for turn in turns],
@@ -197,11 +193,7 @@ def turn_batch(
 
 def response_ids(requests: Sequence[Request], group_size: int) -> list[EpisodeId]:
     """Return the id of each response's episode, in order."""
-    return [
-        (request.prompt_id, sample_idx)
-        for request in requests
-        for sample_idx in (range(group_size) if request.sample_idx is None else (request.sample_idx,))
-    ]
+    return [episode_id for request in requests for episode_id in request.episodes(group_size)]
 
 
 def without_failed(batch: DataProto, failed: Collection[EpisodeId], group_size: int) -> DataProto:

@@ -75,6 +75,16 @@ class Request:
     sample_idx: int | None
     features: dict[str, Any]
 
+    @property
+    def key(self) -> str:
+        """The prompt as a string, different for each prompt of a turn."""
+        return f"{self.prompt_id}" if self.sample_idx is None else f"{self.prompt_id} {self.sample_idx}"
+
+    def episodes(self, group_size: int) -> list[EpisodeId]:
+        """List the episodes that wait for a response to the prompt."""
+        indices = range(group_size) if self.sample_idx is None else (self.sample_idx,)
+        return [(self.prompt_id, sample_idx) for sample_idx in indices]
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -137,9 +147,8 @@ class EnginePool:
         shares: list[list[Any]] = [[] for _ in self._waiting]
         for request in requests:
             engine = min(range(len(shares)), key=lambda engine: len(self._waiting[engine]))
-            key = f"{request.prompt_id} {request.sample_idx}"
-            self._waiting[engine][key] = request
-            shares[engine].append((key, request.features, group_size if request.sample_idx is None else 1))
+            self._waiting[engine][request.key] = request
+            shares[engine].append((request.key, request.features, len(request.episodes(group_size))))
         calls = [(share, ENGINE_STEPS, sampling) for share in shares for _ in range(self._parallel)]
         outputs = self._group.generate(calls)[:: self._parallel]  # all workers of an engine return the same
         return [
