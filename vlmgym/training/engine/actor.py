@@ -370,33 +370,26 @@ def roll_out(
     Returns:
         For each episode, a list with one sample per turn; and the seconds spent on scoring and rendering.
     """
-    samples: list[list[TrainSample]] = [[] for _ in episodes]
+    samples: dict[EpisodeRollout, list[TrainSample]] = {episode: [] for episode in episodes}
     seconds_scoring = 0.0
-    while running := [number for number, episode in enumerate(episodes) if not episode.done]:
+    while running := [episode for episode in episodes if not episode.done]:
         for first in range(0, len(running), config.batch_size):
-            unanswered: dict[int, TrainSample] = {}  # samples without responses, by observation
-            for number in running[first : first + config.batch_size]:
-                episode = episodes[number]
-                observation = episode.observation
+            batch = running[first : first + config.batch_size]
+            unanswered: dict[int, TrainSample] = {}  # by observation, as episodes of a group start with the same one
+            for episode in batch:
                 try:
-                    if id(observation) not in unanswered:  # episodes of a group start with the same one
-                        teacher_prompt = None if teacher is None else teacher.encode(episode)
-                        with episode.episode.game_errors():
-                            truth = actor.encoder.truth(episode.setup.game, episode.episode.state)
-                        prompt = actor.encoder.encode(observation.messages, observation.images)
-                        sample = TrainSample(prompt, [], truth, teacher_prompt=teacher_prompt)
-                        unanswered[id(observation)] = sample
+                    if id(episode.observation) not in unanswered:
+                        unanswered[id(episode.observation)] = encode_turn(actor, episode, teacher)
                 except EpisodeError as error:
                     episode.fail(error)
-            batch = [number for number in running[first : first + config.batch_size] if not episodes[number].failed]
+            batch = [episode for episode in batch if not episode.failed]
             if not batch:
                 continue
-            prompts, index = deduplicate([unanswered[id(episodes[number].observation)].prompt for number in batch])
-            seeds = [token_seed(seed, episodes[number]) for number in batch]
+            prompts, index = deduplicate([unanswered[id(episode.observation)].prompt for episode in batch])
+            seeds = [token_seed(seed, episode) for episode in batch]
             responses = actor.generate(prompts, index, seeds, config.max_tokens, config.temperature)
             start = time.perf_counter()
-            for number, prompt_index, response in zip(batch, index, responses):
-                prompt, episode = prompts[prompt_index], episodes[number]
+            for episode, response in zip(batch, responses):
                 sample, target = unanswered[id(episode.observation)], response
                 try:
                     if expert is not None:
@@ -404,12 +397,21 @@ def roll_out(
                         if text is None:
                             continue
                         target = actor.encoder.tokens(text)
-                    samples[number].append(replace(sample, response=target))
-                    episode.respond(actor.reply(prompt, response))
+                    samples[episode].append(replace(sample, response=target))
+                    episode.respond(actor.reply(sample.prompt, response))
                 except EpisodeError as error:
                     episode.fail(error)
             seconds_scoring += time.perf_counter() - start
-    return samples, seconds_scoring
+    return [*samples.values()], seconds_scoring
+
+
+def encode_turn(actor: Actor, episode: EpisodeRollout, teacher: TeacherActor | None) -> TrainSample:
+    """Encode the prompts of an episode's turn, without a response; raise `EpisodeError` if that fails."""
+    teacher_prompt = None if teacher is None else teacher.encode(episode)
+    with episode.episode.game_errors():
+        truth = actor.encoder.truth(episode.setup.game, episode.episode.state)
+    prompt = actor.encoder.encode(episode.observation.messages, episode.observation.images)
+    return TrainSample(prompt, [], truth, teacher_prompt=teacher_prompt)
 
 
 def token_seed(seed: Sequence[int], episode: EpisodeRollout) -> int:
