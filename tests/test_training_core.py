@@ -177,8 +177,9 @@ def test_episodes_of_a_group_share_state_and_randomness() -> None:
     for episode in episodes:
         while not episode.done:
             episode.respond(Reply("<answer>up</answer>"))
-    one, two = (episode.record(PolicyRecord(name="training"), seed=7, index=7) for episode in episodes[:2])
+    one, two = (episode.record(PolicyRecord(name="training"), 3) for episode in episodes[:2])
     assert one.turns == two.turns
+    assert [(record.seed, record.index) for record in (one, two)] == [(0, 0), (1, 1)]
     assert EpisodeRecord.model_validate_json(one.model_dump_json()) == one
     assert 1 <= len(one.turns) <= 3
 

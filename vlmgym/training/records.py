@@ -61,9 +61,9 @@ def begin_rollout_records(
     write_file(folder / RUN, json_bytes(config))
 
 
-def write_rollout_records(folder: Path, name: str, records: Iterable[str]) -> None:
-    """Write episode records, given as JSON, to `NAME.jsonl`."""
-    write_file(folder / f"{name}.jsonl", (record.encode() + b"\n" for record in records))
+def write_rollout_records(folder: Path, name: str, records: Iterable[EpisodeRecord]) -> None:
+    """Write episode records to `NAME.jsonl`."""
+    write_file(folder / f"{name}.jsonl", (record.model_dump_json().encode() + b"\n" for record in records))
 
 
 def set_aside(folder: Path, step: int) -> Path | None:

@@ -138,12 +138,8 @@ class TrainingRun:
 
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:
         """Write the rollouts of a step; `step` counts from 0."""
-
-        def to_json(episode: EpisodeRollout) -> str:
-            index = episode.prompt_id * group_size + episode.sample_idx
-            return episode.record(policy, seed=index, index=index).model_dump_json()
-
-        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", map(to_json, episodes))
+        records = (episode.record(policy, group_size) for episode in episodes)
+        write_rollout_records(self.rollouts, f"step_{step + 1:06d}", records)
 
 
 def resolve_config(config: TrainConfig) -> dict[str, Any]:

@@ -116,14 +116,15 @@ class EpisodeRollout(LiveEpisode):
             self.observation = Observation([], end=str(error), status=TURN_LIMIT)
             return None
 
-    def record(self, policy: PolicyRecord, *, seed: int, index: int) -> EpisodeRecord:
-        """Return the record of the episode in the evaluator's format."""
+    def record(self, policy: PolicyRecord, group_size: int = 1, *, seed: int | None = None) -> EpisodeRecord:
+        """Return the record of the episode in the evaluator's format; `seed` is its index by default."""
+        index = self.prompt_id * group_size + self.sample_idx
         return episode_record(
             self.setup,
             self.state(),
             self.turns,
             policy=policy,
-            seed=seed,
+            seed=index if seed is None else seed,
             index=index,
             started=self._started,
             stage=self.pick.stage,

@@ -209,16 +209,14 @@ class RolloutWorker:
     def finish(self, group_size: int | None) -> list[EpisodeResult]:
         """Finish all episodes and return their results.
 
-        In records, the index is prompt_id * group_size + sample_idx. The seed equals the index in training; in
-        validation, where `group_size` is None, it is the seed of the episode.
+        In validation, where `group_size` is None, records have the seeds of the episodes.
         """
         finished = []
         for episode_id, episode in self.episodes.items():
-            index = episode_id[0] * (group_size or 1) + episode_id[1]
-            seed = episode.episode.seed if group_size is None else index
-            record, pick = episode.record(self.policy, seed=seed, index=index), episode.pick
-            success = 0.0 if episode.failed else self.curriculum.success(pick, episode.turns)
-            finished.append(EpisodeResult(*episode_id, pick, success, record))
+            seed = episode.episode.seed if group_size is None else None
+            success = 0.0 if episode.failed else self.curriculum.success(episode.pick, episode.turns)
+            record = episode.record(self.policy, group_size or 1, seed=seed)
+            finished.append(EpisodeResult(*episode_id, episode.pick, success, record))
         self.episodes = {}
         return finished
 

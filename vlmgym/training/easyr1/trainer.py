@@ -300,7 +300,7 @@ class VlmgymTrainer(RayPPOTrainer):
         return {"min_pixels": data.min_pixels, "max_pixels": data.max_pixels, "video_fps": data.video_fps}
 
     def _write(self, name: str, episodes: Sequence[EpisodeResult]) -> None:
-        write_rollout_records(self.rollouts, name, (episode.record.model_dump_json() for episode in episodes))
+        write_rollout_records(self.rollouts, name, (episode.record for episode in episodes))
 
     def _begin_records(self) -> None:
         """Write the metadata that `vlmgym report` needs."""
