@@ -47,7 +47,7 @@ class MultiTurnConfig(PromptConfig):
     def past_turns(self, needed: int) -> int:
         """Return the maximum number of past turns in a prompt, for a game whose `Game.history` is `needed`."""
         history, longest = self.of(needed).history, self.max_turns - 1
-        return longest if history is None else history if self.history is not None else min(history, longest)
+        return longest if history is None else min(history, longest)
 
 
 def check_validation_size(games: Iterable[Game[Any, Any]], validation_fraction: float, count: int, option: str) -> None:

@@ -189,15 +189,15 @@ def _prompts(config: RunConfig, section: Section, curriculum: Curriculum, facts:
     encoder.max_prompt_length = 65_536  # longer than any limit, so that all lengths are measured
     bootstraps = play.max_turns > 1 and config.algorithm.adv_estimator == "gae"  # from a prompt after the last turn
     turns = max(play.max_turns + bootstraps, section.validation.max_turns if section.validation.episodes else 1)
+    play = replace(play, max_turns=turns)
 
     def count(observation: Observation) -> int:
         return int(encoder.encode(observation.messages, observation.images)["attention_mask"].sum())
 
     tokens = longest = images = 0
     for stage in (stage for entry in curriculum.entries for stage in entry.stages):
-        alone, options = Curriculum.of([stage.game]), (replace(play, max_turns=turns), section.states, section.reward)
-        history = play.of(stage.game.history).history
-        repeated = turns - 1 if history is None else min(history, turns - 1)
+        alone, options = Curriculum.of([stage.game]), (play, section.states, section.reward)
+        repeated = play.past_turns(stage.game.history)
         for episode in start_rollouts(alone.picks(alone.begin(), data.seed, range(4)), data.seed, 1, *options):
             last, response = episode.observation, invalid_response(episode, encoder.tokenizer)
             tokens = max(tokens, count(last))
