@@ -53,14 +53,8 @@ def draw_curves(rows: Sequence[Mapping[str, float]]) -> bytes:
         steps = np.array([row["step"] for row in rows if name in row])
         values = np.array([row[name] for row in rows if name in row])
         axes.plot(steps, values, lw=0.9, alpha=0.4, color="tab:blue")
-        mean = smooth(values)
-        axes.plot(
-            steps[len(values) - len(mean) :],
-            mean,
-            lw=2.2,
-            color="tab:blue",
-            marker="." if len(values) < SMOOTHING else "",
-        )
+        means, marker = smooth(values), "." if len(values) < SMOOTHING else ""
+        axes.plot(steps[len(values) - len(means) :], means, lw=2.2, color="tab:blue", marker=marker)
         axes.set_title(title, loc="left", fontsize=10, weight="bold")
         axes.set_xlabel("step", fontsize=9)
         axes.tick_params(labelsize=9)
@@ -95,20 +89,20 @@ def draw_comparison(
         shares = np.array([0, *(row["step"] for row in rows)]) / rows[-1]["step"]
         window = max(1, min(SMOOTHING // 2, len(values) // 5))
         over_time.plot(shares, values, lw=0.9, alpha=0.35, color=colours[name])
-        smooth = np.array([values[max(0, number - window + 1) : number + 1].mean() for number in range(len(values))])
-        over_time.plot(shares, smooth, lw=2.2, color=colours[name], label=name)
+        means = np.array([values[max(0, end - window) : end].mean() for end in range(1, len(values) + 1)])
+        over_time.plot(shares, means, lw=2.2, color=colours[name], label=name)
     over_time.plot(0, start["states"]["success"], "o", color=colours[next(iter(results))], label="start", clip_on=False)
     over_time.set_xlabel("share of the training", fontsize=9)
     over_time.set_title("right responses during training", loc="left", fontsize=10, weight="bold")
     over_time.legend(frameon=False, fontsize=9, loc="lower right")
-    for place, (name, result) in enumerate(results.items()):
+    for column, (name, result) in enumerate(results.items()):
         for offset, kind in ((-0.2, "states"), (0.2, "greedy")):
             if kind not in result:
                 continue
             success, (low, high) = result[kind]["success"], result[kind]["success_ci"] or (np.nan, np.nan)
             hatch = {} if kind == "states" else {"fill": False, "hatch": "///", "edgecolor": colours[name]}
-            bars.bar(place + offset, success, 0.36, color=colours[name], **hatch)
-            bars.plot([place + offset] * 2, [low, high], color="black", lw=1.2)
+            bars.bar(column + offset, success, 0.36, color=colours[name], **hatch)
+            bars.plot([column + offset] * 2, [low, high], color="black", lw=1.2)
     bars.set_xticks(range(len(results)), [*results], fontsize=9)
     bars.set_title("held-out: sampled, greedy (hatched)", loc="left", fontsize=10, weight="bold")
     for axes in (over_time, bars):
