@@ -86,13 +86,9 @@ class SftError(VlmgymError):
 def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
     """Raise `UsageError` unless every game has states to train on and, if demonstrations need it, the expert."""
     for game in curriculum.games:
-        errors = list[str]()
-        for index in range(CHECKED_STATES):
-            if (error := _state_error(config, game, index)) is None:
-                break
-            errors.append(error)
-        else:
-            raise UsageError(errors[0])
+        errors = (_state_error(config, game, index) for index in range(CHECKED_STATES))
+        if (first := next(errors)) is not None and None not in errors:
+            raise UsageError(first)
 
 
 def _state_error(config: TrainConfig, game: Game[Any, Any], index: int) -> str | None:

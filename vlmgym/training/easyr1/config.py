@@ -306,8 +306,8 @@ def check_machine(config: RunConfig, section: Section, facts: list[str]) -> Iter
 
 def check_heads(model: Any, parallel: int) -> Iterator[str]:
     """Yield a problem unless vLLM can split the attention heads of the model among `parallel` GPUs."""
-    whole = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
-    text, vision = whole.get_text_config().num_attention_heads, whole.vision_config.num_heads
+    config = AutoConfig.from_pretrained(model.model_path, trust_remote_code=model.trust_remote_code)
+    text, vision = config.get_text_config().num_attention_heads, config.vision_config.num_heads
     if text % parallel or vision % parallel:
         heads = f"the {text} attention heads of the language model and the {vision} of the vision encoder"
         yield f"worker.rollout.tensor_parallel_size={parallel} must divide {heads}"
@@ -408,8 +408,7 @@ def estimate_memory(config: RunConfig, sizes: dict[str, tuple[int, int]]) -> tup
     return host / trainer.nnodes + engine * trainer.n_gpus_per_node, update / gpus, checkpoint
 
 
-FIXED = {"trainer", "curriculum", "reward", "prompts", "max_turns"}
-FIXED |= {"temperature", "top_p", "max_tokens"}
+FIXED = {"trainer", "curriculum", "reward", "prompts", "max_turns", "temperature", "top_p", "max_tokens"}
 """Fields that must not change when a run is resumed."""
 
 
