@@ -227,9 +227,9 @@ def explained_variance(values: Floats, returns: Floats) -> float:
     The result is 1 for a perfect critic, and 0 for one that is no better than predicting the mean return, or if all
     returns are equal.
     """
-    known = ~np.isnan(returns)
-    variance = np.var(returns[known])
-    return float(1 - np.var(returns[known] - values[known]) / variance) if variance > 0 else 0.0
+    targets = ~np.isnan(returns)
+    variance = np.var(returns[targets])
+    return float(1 - np.var(returns[targets] - values[targets]) / variance) if variance > 0 else 0.0
 
 
 def whiten(advantages: ArrayLike) -> Floats:

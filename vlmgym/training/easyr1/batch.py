@@ -111,8 +111,8 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
     batch = prompt_batch(requests, meta)
     ones = torch.ones(len(requests), 1, dtype=torch.int64)
     positions = batch.batch["position_ids"]
-    more = {"input_ids": ones, "attention_mask": ones, "position_ids": positions[..., -1:] + 1}
-    tensors = {key: torch.cat([batch.batch[key], added], -1) for key, added in more.items()}
+    response = {"input_ids": ones, "attention_mask": ones, "position_ids": positions[..., -1:] + 1}
+    tensors = {key: torch.cat([batch.batch[key], column], -1) for key, column in response.items()}
     uids = _objects([f"{request.key} bootstrap" for request in requests])
     return DataProto.from_dict(
         tensors={**tensors, "responses": ones, "response_mask": ones},
@@ -298,9 +298,9 @@ def compute_advantages(
     if response_ratio_limit is not None:
         advantages = advantages * responses_within(part, response_ratio_limit).unsqueeze(-1)
     for name, values in (("advantages", advantages), ("returns", returns)):
-        whole = torch.zeros_like(data.batch["token_level_rewards"])
-        whole[torch.from_numpy(rows)] = values.to(whole.dtype)
-        data.batch[name] = whole
+        padded = torch.zeros_like(data.batch["token_level_rewards"])
+        padded[torch.from_numpy(rows)] = values.to(padded.dtype)
+        data.batch[name] = padded
     return data
 
 

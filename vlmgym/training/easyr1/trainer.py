@@ -223,28 +223,27 @@ class VlmgymTrainer(RayPPOTrainer):
         swaps = image_swaps(shapes, [tuple(zlib.crc32(image.tobytes()) for image in shown) for shown in images])
         if not swaps:
             return
-        chosen = rows[[*swaps]]
-        own, swapped = batch[chosen], batch[chosen]
+        original, swapped = batch[rows[[*swaps]]], batch[rows[[*swaps]]]
         swapped.non_tensor_batch["multi_modal_data"] = data[[*swaps.values()]]
-        swapped.non_tensor_batch["uid"] = np.array([f"swapped {uid}" for uid in own.non_tensor_batch["uid"]], object)
-        both = DataProto.concat([own, swapped])
+        swapped.non_tensor_batch["uid"] = "swapped " + original.non_tensor_batch["uid"]
+        both = DataProto.concat([original, swapped])
         both.meta_info = self._image_limits()
         multiple = self.config.worker.actor.micro_batch_size_per_device_for_experience
         padded, added = pad_dataproto_to_divisor(both, multiple * self.actor_rollout_ref_wg.world_size)
         logprobs = unpad_dataproto(self.actor_rollout_ref_wg.compute_log_probs(padded), added).batch["old_log_probs"]
-        changes = (logprobs[: len(swaps)] - logprobs[len(swaps) :]).abs() * own.batch["response_mask"]
+        changes = (logprobs[: len(swaps)] - logprobs[len(swaps) :]).abs() * original.batch["response_mask"]
         self.sight = sight_metrics(changes.sum(-1).tolist())
 
     def check_mismatch(self, batch: DataProto) -> None:
         """Compare the log-probabilities of vLLM and the trainer, and warn the first time they differ much."""
-        known, data = self.mismatch.get(f"{MISMATCH}kl", 0.0), batch[real_rows(batch)]
+        last_kl, data = self.mismatch.get(f"{MISMATCH}kl", 0.0), batch[real_rows(batch)]
         self.mismatch = mismatch_metrics(data)
         games = np.array([self.games[prompt_id] for prompt_id in data.non_tensor_batch["prompt_id"]])
         for name in sorted({*games}) if len({*games}) > 1 else ():
             self.mismatch |= mismatch_metrics(data[np.flatnonzero(games == name)], f"{MISMATCH}{name}/")
         if (limit := self.section.response_ratio_limit) is not None:
             self.mismatch[f"{MISMATCH}masked"] = float((~responses_within(data, limit)).float().mean())
-        if self.mismatch[f"{MISMATCH}kl"] > MISMATCHED >= known:
+        if self.mismatch[f"{MISMATCH}kl"] > MISMATCHED >= last_kl:
             print(f"warning: vLLM samples from another distribution than the one that is trained: {self.mismatch}")
 
     def _validate(self) -> dict[str, Any]:

@@ -88,8 +88,8 @@ class PatchedWorker:
 
     def _process_multi_modal_inputs(self, data: Any) -> None:
         """First clear the cache if uids differ: fsdp_workers.py cannot compare uids of batches of different sizes."""
-        known = self._cache.get("uid")
-        if known is not None and not np.array_equal(known, data.non_tensor_batch["uid"]):
+        uids = self._cache.get("uid")
+        if uids is not None and not np.array_equal(uids, data.non_tensor_batch["uid"]):
             self._cache.clear()
         super()._process_multi_modal_inputs(data)  # type: ignore[misc]
 

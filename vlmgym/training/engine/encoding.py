@@ -126,7 +126,7 @@ class Encoder:
         """
         rows, side = [prompt.ids for prompt in prompts], "left"
         if responses is not None:
-            rows, side = [torch.cat([ids, torch.tensor(more)]) for ids, more in zip(rows, responses)], "right"
+            rows, side = [torch.cat([ids, torch.tensor(response)]) for ids, response in zip(rows, responses)], "right"
         ids = pad_sequence(rows, True, self.pad, side)
         mask = pad_sequence([torch.ones_like(row) for row in rows], True, int(side == "right"), side)
         images = self.family.collate_images(prompts, device)

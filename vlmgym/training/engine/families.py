@@ -236,5 +236,5 @@ class Family:
 
 def _padded(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """Pad all dimensions but the first with zeros."""
-    room = [(0, size - now) for size, now in zip(shape, tensor.shape[1:])]
-    return F.pad(tensor, [number for pair in reversed(room) for number in pair]) if room else tensor
+    missing = [size - length for size, length in zip(shape, tensor.shape[1:])]
+    return F.pad(tensor, [number for after in reversed(missing) for number in (0, after)])

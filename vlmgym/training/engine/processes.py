@@ -117,13 +117,13 @@ class Processes:
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Sum the gradients over all processes; a gradient that is None in every process stays None."""
         if self.size > 1:
-            known = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
+            counts = torch.tensor([float(parameter.grad is not None) for parameter in parameters])
             gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in parameters]
-            sums = parameters_to_vector([*gradients, known])
+            sums = parameters_to_vector([*gradients, counts])
             with _noticing_losses():
                 distributed.all_reduce(sums)
-            *gradients, known = sums.split([tensor.numel() for tensor in (*parameters, known)])
-            for parameter, gradient, count in zip(parameters, gradients, known.tolist()):
+            *gradients, counts = sums.split([tensor.numel() for tensor in (*parameters, counts)])
+            for parameter, gradient, count in zip(parameters, gradients, counts.tolist()):
                 parameter.grad = gradient.view_as(parameter) if count else None
 
 
