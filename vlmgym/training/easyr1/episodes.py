@@ -251,8 +251,8 @@ class RolloutWorkerPool:
     def __init__(self, section: Section, encoder: Any, seed: int, model: str) -> None:
         """Start the workers; see `RolloutWorker` for the arguments."""
         args = section, encoder, seed, model
-        self._local = None if section.rollout_workers else RolloutWorker(*args)
-        self._actors = [_start_actor(*args) for _ in range(section.rollout_workers)]
+        self._remote = section.rollout_workers > 0
+        self._workers = [_start_actor(*args) for _ in range(section.rollout_workers)] or [RolloutWorker(*args)]
 
     def start(self, picks: Mapping[int, Pick], group_size: int) -> list[Request]:
         """Start a group of episodes for each prompt_id; return their requests, ordered by prompt_id."""
@@ -280,30 +280,30 @@ class RolloutWorkerPool:
         """Stop the workers, even if they are busy."""
         import ray
 
-        if ray.is_initialized():  # else the program is exiting, and the actors with it
-            for actor in self._actors:
+        if self._remote and ray.is_initialized():  # else the program is exiting, and the actors with it
+            for actor in self._workers:
                 ray.kill(actor)
 
     def _call_all(self, method: str, *args: Any) -> list[Any]:
         """Call a method of all workers and concatenate the results."""
-        return self._call(method, [args] * max(1, len(self._actors)))
+        return self._call(method, [args] * len(self._workers))
 
     def _distribute(self, method: str, items: Sequence[Any], prompt_id: Callable[[Any], int], *args: Any) -> list[Any]:
         """Call a method of each worker with its share of `items`; all items of a prompt go to the same worker."""
-        count = max(1, len(self._actors))
+        count = len(self._workers)
         shares = [[item for item in items if prompt_id(item) % count == index] for index in range(count)]
         return self._call(method, [(share, *args) if share else None for share in shares])
 
     def _call(self, method: str, calls: Sequence[tuple[Any, ...] | None]) -> list[Any]:
         """Call a method of each worker with its arguments, unless these are None, and concatenate the results."""
-        if self._local is not None:
-            return [result for args in calls if args is not None for result in getattr(self._local, method)(*args)]
+        bound = [(getattr(worker, method), args) for worker, args in zip(self._workers, calls) if args is not None]
+        if not self._remote:
+            return [result for call, args in bound for result in call(*args)]
         import ray
         from ray.exceptions import RayError, RayTaskError
 
-        called = [(actor, args) for actor, args in zip(self._actors, calls, strict=True) if args is not None]
         try:
-            results = ray.get([getattr(actor, method).remote(*args) for actor, args in called])
+            results = ray.get([call.remote(*args) for call, args in bound])
         except RayTaskError as error:
             if isinstance(error.cause, VlmgymError):
                 raise error.cause from error
