@@ -171,18 +171,18 @@ class SftProgress(ProgressWithStatus):
     def __init__(self, console: Console, steps: int) -> None:
         super().__init__(console)
         self._bar = self.add_task("supervised fine-tuning", total=steps)
-        self._check = ""
+        self._skills = ""
 
     def batch(self, step: int, loss: float) -> None:
         """Show the loss of a step."""
-        self.facts = f"loss {loss:.3f}{self._check}"
+        self.facts = f"loss {loss:.3f}{self._skills}"
         self.update(self._bar, completed=step + 1)
 
     def check(self, result: ValidationResult) -> None:
         """Show the result of a validation next to the loss; if the output is not a terminal, print it."""
-        perception = "" if result.perception is None else f", {result.perception:.0%} perception accuracy"
-        self._check = f"{perception}, {result.format:.0%} format compliance, reward {result.reward:.2f}"
-        print_unless_terminal(self.console, f"sft step {self.tasks[0].completed}: {self._check.removeprefix(', ')}")
+        skills = f"{result.skills}, reward {result.reward:.2f}"
+        self._skills = f", {skills}"
+        print_unless_terminal(self.console, f"sft step {self.tasks[0].completed}: {skills}")
 
 
 class StepProgress(ProgressWithStatus):

@@ -62,14 +62,16 @@ class ValidationResult:
         """Perception accuracy or format compliance, whichever is lower."""
         return self.format if self.perception is None else min(self.format, self.perception)
 
+    @property
+    def skills(self) -> str:
+        """Perception accuracy, if known, and format compliance in words."""
+        perception = "" if self.perception is None else f"{self.perception:.0%} perception accuracy, "
+        return f"{perception}{self.format:.0%} format compliance"
+
     def summary(self, states: str = "validation states") -> str:
         """Describe the result in one line."""
         interval = "" if self.reward_ci is None else f" ({self.reward_ci[0]:.3f} to {self.reward_ci[1]:.3f})"
-        perception = "" if self.perception is None else f", {self.perception:.0%} perception accuracy"
-        return (
-            f"reward {self.reward:.3f}{interval} over {self.responses} {states}{perception}, "
-            f"{self.format:.0%} format compliance"
-        )
+        return f"reward {self.reward:.3f}{interval} over {self.responses} {states}, {self.skills}"
 
 
 def validation_episodes(
