@@ -174,9 +174,9 @@ class SftProgress(ProgressWithStatus):
         self._skills = ""
 
     def batch(self, step: int, loss: float) -> None:
-        """Show the loss of a step."""
+        """Show the number of completed steps and the loss of the last."""
         self.facts = f"loss {loss:.3f}{self._skills}"
-        self.update(self._bar, completed=step + 1)
+        self.update(self._bar, completed=step)
 
     def check(self, result: ValidationResult) -> None:
         """Show the result of a validation next to the loss; if the output is not a terminal, print it."""

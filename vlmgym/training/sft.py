@@ -173,17 +173,17 @@ def fine_tune(
         batches: Batch of each step.
         check: Called regularly, and after the last step, with the number of steps taken; returns the lower of
             perception accuracy and format compliance. Training stops early when this reaches `config.target`.
-        report: Called after each step with its index from 0 and its loss.
+        report: Called after each step with the number of steps taken and the loss.
 
     Raises:
         DivergedError: The loss is not finite.
     """
     optimizer = engine.make_optimizer(config.lr, 0.0, betas=(0.9, 0.98), weight_decay=0.01)
-    for step, samples in zip(range(config.steps), batches):
+    step = 0
+    for step, samples in zip(range(1, config.steps + 1), batches):
         check_interrupts()
-        metrics = engine.step(optimizer, samples, config.loss, config.rate(step), temperature=1.0)
+        metrics = engine.step(optimizer, samples, config.loss, config.rate(step - 1), temperature=1.0)
         report(step, metrics["loss"])
-        last = step + 1 == config.steps
-        if ((step + 1) % config.check_interval == 0 or last) and (check(step + 1) >= config.target or last):
-            return step + 1
-    return config.steps
+        if (step % config.check_interval == 0 or step == config.steps) and check(step) >= config.target:
+            break
+    return step
