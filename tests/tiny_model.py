@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from vlmgym.training.config import TinySize
 from vlmgym.training.tiny_vlm import make_tiny_vlm
 
 
-def make_model(kind: Any, folder: Path, size: TinySize | None = None) -> None:
+def make_model(kind: Any, folder: Path, size: TinySize = TinySize()) -> None:  # noqa: B008
     """Write a model of a type of transformers."""
-    make_tiny_vlm(kind, folder, game_texts(), size=size)
+    make_tiny_vlm(replace(size, kind=kind), folder, game_texts())
 
 
 def game_texts(turns: int = 8) -> Iterator[str]:

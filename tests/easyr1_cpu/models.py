@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ def make_models(folder: Path) -> None:
 def make_beginner(out: Path, kind: Kind = "qwen3_vl", size: TinySize = TinySize(tied=False)) -> None:  # noqa: B008
     """Make a model that answers with one of 13 words, equally often."""
     words = [*MOVES, *OTHERS]
-    make_tiny_vlm(kind, out, words * 50, seed=SEED, size=size)
+    make_tiny_vlm(replace(size, kind=kind), out, words * 50, seed=SEED)
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForImageTextToText.from_pretrained(out)
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "x"}], add_generation_prompt=True, tokenize=False

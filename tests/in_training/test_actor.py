@@ -26,7 +26,7 @@ from vlmgym.policies import local_model
 from vlmgym.policies.base import Reply
 from vlmgym.policies.local_model import GenerationRequest, LocalModel, SeededSampler
 from vlmgym.sandbox.core.game import ImageArray
-from vlmgym.training.config import Kind
+from vlmgym.training.config import Kind, TinySize
 from vlmgym.training.engine.actor import Actor
 from vlmgym.training.engine.encoding import Encoder, TrainSample
 from vlmgym.training.engine.qwen_vl import QwenVL
@@ -357,7 +357,7 @@ def test_adapters_are_saved_alone_and_restored_bit_for_bit(checkpoint: Path, ada
 
 
 def test_models_load_in_several_threads(tmp_path: Path) -> None:
-    make_tiny_vlm("qwen3_vl", tmp_path, ["up"])
+    make_tiny_vlm(TinySize(), tmp_path, ["up"])
     with ThreadPoolExecutor(2) as pool:
         actors = list(pool.map(lambda _: make_actor(tmp_path), range(6)))
     first, *others = (actor.state_dict() for actor in actors)

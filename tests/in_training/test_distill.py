@@ -13,6 +13,7 @@ from tests.in_training.gradients import TEMPERATURE, Gradients, assert_close, ma
 from tests.in_training.reference import Reference
 from tests.in_training.runs import NO_EPISODES, QUICK, SMALL, curve, fail, main
 from tests.in_training.tiny import make_checkpoint, make_prompts
+from vlmgym.training.config import TinySize
 from vlmgym.training.engine.actor import roll_out
 from vlmgym.training.engine.encoding import TrainSample
 from vlmgym.training.states import start_rollouts
@@ -152,7 +153,7 @@ def test_teachers_of_another_vocabulary_are_rejected(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other"
-    make_tiny_vlm("qwen3_vl", other, ["other words"] * 2)
+    make_tiny_vlm(TinySize(), other, ["other words"] * 2)
     args = ("--model", str(checkpoint), "--distill.teacher", str(other), "--output-dir", str(tmp_path / "run"))
     code, error = fail(capsys, *DISTILL, *SMALL, *args)
     assert (code, "has another vocabulary than the model" in error) == (2, True), error

@@ -27,7 +27,7 @@ def make_checkpoint(folder: Path, kind: Kind = "qwen3_vl", seed: int = 0) -> Pat
     """Create a model whose next token depends on the image and the prompt."""
     torch.set_num_threads(1)
     texts = [text for prompt, _ in make_prompts(4) for text in (prompt, "<answer>up</answer>")]
-    make_tiny_vlm(kind, folder, texts, seed=seed, size=TinySize(tied=False, vocabulary=700))
+    make_tiny_vlm(TinySize(kind=kind, tied=False, vocabulary=700), folder, texts, seed=seed)
     return folder
 
 

@@ -133,7 +133,7 @@ class TrainingRun:
         if not self.tiny.exists():
             texts = _tokenizer_texts(config, curriculum)
             with replace_folder(self.tiny) as part:
-                make_tiny_vlm(config.tiny.kind, part, texts, seed=config.seed, size=config.tiny)
+                make_tiny_vlm(config.tiny, part, texts, seed=config.seed)
         return self.tiny
 
     def record(self, step: int, episodes: Sequence[EpisodeRollout], policy: PolicyRecord, group_size: int) -> None:

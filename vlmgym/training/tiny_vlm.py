@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -31,6 +31,7 @@ SPECIAL_TOKENS = (PAD, "<|im_start|>", END, VISION_START, VISION_END, "<|vision_
 TAGS = tuple(tag for section in SECTIONS for tag in (f"<{section}>", f"</{section}>"))
 """Tags of the response format. Each is a single token, but not a special one, so that decoding keeps it."""
 
+_TAG = re.compile("|".join(TAGS))
 _WORDS = re.compile(r" ?[a-z]+ [a-z]+(?=[,;:\n]|$)[,;:]?| ?\S+")
 """A word, or two words before a comma, semicolon, colon or the end of a line."""
 
@@ -70,7 +71,7 @@ def train_tokenizer(texts: Iterable[str], size: int, words: int = 0) -> Tokenize
         UsageError: `size` is too small for bytes, special tokens, tags and words.
     """
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    texts = list(_without_tags(texts))
+    texts = [_TAG.sub("\n", text) for text in texts]  # tags are added as separate tokens, which BPE never sees
     counts = Counter(chain.from_iterable(map(_WORDS.findall, texts)))
     frequent = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:words]]
     added = len(SPECIAL_TOKENS) + len(TAGS) + len(frequent)
@@ -109,14 +110,6 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
 
 
-def _without_tags(texts: Iterable[str]) -> Iterator[str]:
-    """Replace tags with line breaks, because tags are added as separate tokens, which BPE never sees."""
-    for text in texts:
-        for tag in TAGS:
-            text = text.replace(tag, "\n")
-        yield text
-
-
 MERGE = 2
 """Side, in patches, of the square that is merged into one token."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
@@ -129,28 +122,25 @@ TILE, TILE_TOKENS = 64, 16
 """Side of InternVL's tiles in pixels, and number of tokens of a tile."""
 
 
-def make_tiny_vlm(
-    kind: Kind, folder: Path, texts: Iterable[str], *, seed: int = 0, size: TinySize | None = None
-) -> None:
-    """Write a checkpoint, overwriting existing files; `kind` is its `model_type` in transformers.
+def make_tiny_vlm(size: TinySize, folder: Path, texts: Iterable[str], *, seed: int = 0) -> None:
+    """Write a checkpoint, overwriting existing files.
 
     The weights are determined by the seed and the versions of torch and transformers. The tokenizer is trained on
     `texts`. Raises `UsageError` if the vocabulary is too small.
     """
-    size = size or TinySize()
     tokenizer = train_tokenizer(texts, size.vocabulary, size.words)
-    config = _model_config(kind, size, tokenizer)
+    config = _model_config(size, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**deepcopy(config)), dtype=torch.float32)
-        if kind not in QWEN3:
+        if size.kind not in QWEN3:
             _sharpen_attention(model)
-    files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(kind, size)}
+    files = {"config": config, "generation_config": _generation_config(tokenizer), **_processor_configs(size)}
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(folder)
         save_tokenizer(tokenizer, folder, size.context)
-        if kind == "internvl":
+        if size.kind == "internvl":
             _name_image_tokens(folder)
         for name, content in files.items():
             (folder / f"{name}.json").write_text(json.dumps(content, indent=2))
@@ -177,9 +167,9 @@ def _name_image_tokens(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(template)
 
 
-def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
+def _model_config(size: TinySize, tokenizer: Tokenizer) -> dict[str, Any]:
+    kind, heads = size.kind, size.hidden // HEAD_SIZE
     qwen3 = kind in QWEN3
-    heads = size.hidden // HEAD_SIZE
     # Split of the 16 rotary frequencies into time, height and width; Qwen3-VL interleaves them.
     rope: dict[str, Any] = {"rope_type": "default", "mrope_section": [6, 5, 5] if qwen3 else [4, 6, 6]}
     if qwen3:
@@ -230,15 +220,15 @@ def _model_config(kind: Kind, size: TinySize, tokenizer: Tokenizer) -> dict[str,
         "video_token_id": tokenizer.token_to_id(VIDEO),
         "vision_start_token_id": tokenizer.token_to_id(VISION_START),
         "vision_end_token_id": tokenizer.token_to_id(VISION_END),
-        "vision_config": _vision_config(kind, size),
+        "vision_config": _vision_config(size),
     }
     if kind == "internvl":
         config |= {"image_seq_length": TILE_TOKENS, "downsample_ratio": 0.5}
     return {**text, **config} if kind in FLAT else {**config, "text_config": text}
 
 
-def _vision_config(kind: Kind, size: TinySize) -> dict[str, Any]:
-    width, depth = size.vision_hidden, size.vision_layers
+def _vision_config(size: TinySize) -> dict[str, Any]:
+    kind, width, depth = size.kind, size.vision_hidden, size.vision_layers
     if kind == "internvl":
         return {
             "model_type": "internvl_vision",
@@ -274,8 +264,9 @@ def _generation_config(tokenizer: Tokenizer) -> dict[str, Any]:
     return {"do_sample": False, "eos_token_id": [end, pad], "pad_token_id": pad}
 
 
-def _processor_configs(kind: Kind, size: TinySize) -> dict[str, Any]:
+def _processor_configs(size: TinySize) -> dict[str, Any]:
     """Return the configs of the image and video processors."""
+    kind = size.kind
     if kind == "internvl":
         tile = {"size": {"height": TILE, "width": TILE}, "image_mean": CLIP_MEAN, "image_std": CLIP_STD}
         tiles = {**tile, "crop_to_patches": True, "min_patches": 1, "max_patches": 4}
