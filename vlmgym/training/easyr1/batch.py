@@ -113,7 +113,7 @@ def critic_batch(requests: Sequence[Request], meta: dict[str, Any]) -> DataProto
     positions = batch.batch["position_ids"]
     response = {"input_ids": ones, "attention_mask": ones, "position_ids": positions[..., -1:] + 1}
     tensors = {key: torch.cat([batch.batch[key], column], -1) for key, column in response.items()}
-    uids = _objects([f"{request.key} bootstrap" for request in requests])
+    uids = np.array([f"{request.key} bootstrap" for request in requests], dtype=object)
     return DataProto.from_dict(
         tensors={**tensors, "responses": ones, "response_mask": ones},
         non_tensors={"uid": uids, "multi_modal_data": batch.non_tensor_batch["multi_modal_data"]},
@@ -187,7 +187,7 @@ def turn_batch(
     }
     return DataProto.from_dict(
         tensors={**{key: generated.batch[key] for key in GENERATED}, "token_level_scores": scores},
-        non_tensors={name: _objects(values) for name, values in columns.items()},
+        non_tensors={name: np.fromiter(values, dtype=object) for name, values in columns.items()},
     )
 
 
@@ -216,7 +216,7 @@ def pad_and_shuffle(batch: DataProto, multiple: int, seed: int) -> DataProto:
         padding.batch = padding.batch.clone()
         for key in ("response_mask", "token_level_scores"):
             padding.batch[key].zero_()
-        padding.non_tensor_batch["padding"] = _objects([True] * missing)
+        padding.non_tensor_batch["padding"] = np.full(missing, True, dtype=object)
         batch = DataProto.concat([batch, padding])
     order = np.random.default_rng(seed).permutation(len(batch))
     return batch[order]
@@ -239,12 +239,6 @@ def rows_multiple(worker: WorkerConfig, gpus: int, critic: bool) -> int:
         if not part.dynamic_batching:
             multiple = math.lcm(multiple, part.micro_batch_size_per_device_for_experience * gpus)
     return multiple
-
-
-def _objects(values: Sequence[Any]) -> Any:
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
 
 
 MISMATCH = "mismatch/"
