@@ -17,7 +17,6 @@ from vlmgym.policies.base import identity
 from vlmgym.rollout.states import VALIDATION_STREAM
 from vlmgym.rollout.turn import Transform
 from vlmgym.sandbox.core.prompt import blank
-from vlmgym.sandbox.core.reward import Outcome
 from vlmgym.sandbox.core.task import Task
 from vlmgym.statistics import confidence_interval
 from vlmgym.training.algorithm import TrainingError
@@ -142,7 +141,7 @@ def _respond(
     others = weights.format_weight, weights.perception_weight, weights.prediction_weight, weights.reasoning_weight
     is_binary = weights.shaping == "sign" or all(isinstance(episode.setup.game, Task) for episode in episodes)
     proportions = is_binary and not any(others)
-    successes = [turn.outcome is Outcome.PLAYED and turn.reward.game > 0 for turn in turns]
+    successes = [turn.is_rewarded for turn in turns]
     return ValidationResult(
         responses=len(turns),
         successes=successes,
