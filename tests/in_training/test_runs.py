@@ -7,8 +7,10 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,13 +24,15 @@ from tests.in_training.tiny import TOLERANCE, make_actor
 from tests.test_training_core import make_turns
 from vlmgym import make_game
 from vlmgym.curriculum import Curriculum
+from vlmgym.errors import GenerationError
 from vlmgym.runs.record import EpisodeRecord, StatementsRecord
 from vlmgym.terminal import make_console
+from vlmgym.training.algorithm import TrainingError
 from vlmgym.training.config import TrainConfig, read_config
 from vlmgym.training.engine.actor import roll_out
 from vlmgym.training.engine.checkpoint import last_checkpoint
 from vlmgym.training.engine.encoding import Encoder
-from vlmgym.training.engine.processes import ALONE
+from vlmgym.training.engine.processes import ALONE, Processes
 from vlmgym.training.evaluation import evaluate_model
 from vlmgym.training.run import TrainingRun
 from vlmgym.training.sft import Demonstrations
@@ -272,6 +276,19 @@ def test_demonstrations_follow_random_turns_where_prompts_have_feedback(model: P
     demonstrations = make_demonstrations(read_config([*QUICK, "--model", str(model), *SMALL, *args]), model)
     prompts = {len(demonstrations.sample(index).prompt.ids) for index in range(24)}
     assert (len(prompts) > 1) == bool(args)
+
+
+def test_a_process_may_have_no_demonstration_of_a_step(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All demonstrations of the first of two processes fail; the second process has one."""
+    config = read_config([*QUICK, "--model", str(model), *SMALL, "--settings", "sft.batch_size=2"])
+    demonstrations = make_demonstrations(config, model)
+    sample, processes = demonstrations.sample(1), Processes(0, 2)
+    gathered = iter([[sample], []])
+    monkeypatch.setattr(processes, "gather", lambda items: [*items, *next(gathered)])
+    monkeypatch.setattr(Demonstrations, "sample", Mock(side_effect=GenerationError("no such state")))
+    assert replace(demonstrations, processes=processes).batch(0) == [sample]
+    with pytest.raises(TrainingError, match="no demonstration of step 1 could be made, the first: no such state"):
+        demonstrations.batch(0)
 
 
 # Novel states ---------------------------------------------------------------------------------------------------------

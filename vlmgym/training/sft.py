@@ -127,9 +127,10 @@ class Demonstrations:
                 samples.append(self.sample(index))
             except START_ERRORS as error:
                 errors.append(str(error))
-        if errors and not samples:
+        samples, errors = self.processes.gather(samples), self.processes.gather(errors)
+        if not samples:
             raise TrainingError(f"no demonstration of step {step + 1} could be made, the first: {errors[0]}")
-        return self.processes.gather(samples)
+        return samples
 
     def sample(self, index: int) -> TrainSample:
         """Create a demonstration after zero or more random turns, which give some prompts a history and feedback."""
