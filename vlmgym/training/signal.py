@@ -41,8 +41,8 @@ def response_metrics(turns: Sequence[TurnRecord]) -> dict[str, float]:
     numbers = {name: [getattr(turn.reward, name) for turn in turns] for name in names}
     numbers["reasoning"] = [turn.reasoning_accuracy for turn in turns]
     numbers |= {outcome.value: [float(turn.outcome == outcome) for turn in turns] for outcome in Outcome}
-    known = {name: [value for value in values if value is not None] for name, values in numbers.items()}
-    return {name: float(np.mean(values)) for name, values in known.items() if values}
+    present = {name: [value for value in values if value is not None] for name, values in numbers.items()}
+    return {name: float(np.mean(values)) for name, values in present.items() if values}
 
 
 def group_metrics(groups: Sequence[Hashable], episodes: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
@@ -110,11 +110,11 @@ def describe_signal(rows: Sequence[Mapping[str, float]], group_size: int) -> lis
         ("{:.0%} of groups informative", "informative_fraction"),
     ]
     shown = [text.format(*values) for text, *names in parts if None not in (values := [*map(mean, names)])]
-    lines = [f"last {min(WINDOW, len(rows))} steps: {', '.join(shown)}"] if shown else []
+    line = f"last {min(WINDOW, len(rows))} steps: {', '.join(shown)}"
     cosines = [row["gradient_cosine"] for row in rows if "gradient_cosine" in row]
     if len(cosines) > 1:
-        cosine, error = mean_and_stderr(cosines)
-        lines[-1:] = [f"{line}; gradient cosine {cosine:.3f} +- {error:.3f}" for line in lines[-1:]]
+        line += "; gradient cosine {:.3f} +- {:.3f}".format(*mean_and_stderr(cosines))
+    lines = [line] if shown else []
     quarter = len(rows) // 4
     early, late = ([row["success"] for row in part] for part in (rows[:quarter], rows[len(rows) - quarter :]))
     if quarter < 3:

@@ -100,10 +100,9 @@ class Trainer:
 
         With `control`, continue with `control_steps` batches of further demonstrations, without target and gate.
         """
-        config, processes, first = self.config.sft, self.processes, 0
-        curve = self.run.sft_curve
+        config, processes, first_step, curve = self.config.sft, self.processes, 0, self.run.sft_curve
         if control:
-            first, curve = config.steps, self.run.control_curve
+            first_step, curve = config.steps, self.run.control_curve
             config = dataclasses.replace(config, steps=config.control_steps, target=2, gate=0)
         progress = progress or SftProgress(Console(quiet=True), config.steps)
         result: ValidationResult
@@ -121,7 +120,7 @@ class Trainer:
             return result.worst_skill
 
         demonstrations = Demonstrations(self.config, self.curriculum, self.progress, self.actor.encoder, processes)
-        batches = map(demonstrations.batch, range(first, first + config.steps))
+        batches = map(demonstrations.batch, range(first_step, first_step + config.steps))
         steps = fine_tune(self.engine, config, batches, check, progress.batch)
         if result.worst_skill < config.gate:
             raise SftError(
