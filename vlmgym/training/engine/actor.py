@@ -139,7 +139,7 @@ class Actor(nn.Module):
         self.model.eval()
         rows = self.compute_logprobs(samples).logprobs
         for sample, row in zip(samples, rows):
-            inputs = {**self._inputs([sample.prompt], [response])}
+            inputs = self._inputs([sample.prompt], [response])
             del inputs["position_ids"]
             logits = self.model(**inputs).logits[0, len(sample.prompt.ids) - 1 : -1].float() + self.token_bias
             expected = logits.log_softmax(-1).gather(-1, torch.tensor(response, device=self.device)[:, None])[:, 0]
