@@ -218,9 +218,7 @@ _WORDSEARCH = replace(
     ),
 )
 
-_FOUR_IN_A_ROW = replace(_spec_of_class("fourinarow"), oracle_share=0.01)  # its oracle takes 15 ms per move
-
-_OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _WORDSEARCH, _FOUR_IN_A_ROW, *TASKS)}
+_OWN = {spec.name: spec for spec in (*_BOARDS, _JIGSAW, _WORDSEARCH, *TASKS)}
 _NAMES = [game_id.rpartition("-v")[0] for game_id in BUILT_IN]
 
 SPECS: Mapping[str, Spec] = {**_OWN, **{name: _spec_of_class(name) for name in _NAMES if name not in _OWN}}
