@@ -82,6 +82,14 @@ def test_shapes_and_text_are_the_same_beside_a_photo(shapes: list[tuple[int, int
     assert plain.mask(WHITE).count() == beside_photo.mask(WHITE).count()
 
 
+@pytest.mark.parametrize("colour", ["red", [255, 0, 0], np.array([255, 0, 0]), (255, 0, 0, 255)])
+def test_games_may_draw_with_any_colours_of_pygame(colour: Any) -> None:
+    canvas, background = Canvas(8, 8, BLACK), Canvas(8, 8, colour)
+    canvas.rectangle(0, 0, 8, 8, colour)
+    assert (canvas.pixels() == RED).all()
+    assert (background.pixels() == RED).all()
+
+
 @pytest.mark.parametrize("font", get_args(FontName))
 def test_capitals_are_centred_and_equally_high_in_every_font(font: FontName) -> None:
     canvas = Canvas(200, 200, WHITE, font=font)

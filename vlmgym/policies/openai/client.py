@@ -104,7 +104,8 @@ class OpenAIClient:
     async def open(self) -> None:
         """Create the connection pool; connections are opened on demand."""
         self._reset()
-        connector = aiohttp.TCPConnector(limit=0, ssl=_certificates() if self._url.scheme == "https" else True)
+        uses_tls = "https" in (self._url.scheme, self._proxy and self._proxy.scheme)
+        connector = aiohttp.TCPConnector(limit=0, ssl=_certificates() if uses_tls else True)
         self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
 
     async def close(self) -> None:

@@ -462,16 +462,16 @@ SEPARATOR = ";"
 """What separates the actions of a response."""
 
 
-def retry(generate: Callable[[], T | None], attempts: int, product: str) -> T:
+def retry(generate: Callable[[], T | None], attempts: int, noun: str) -> T:
     """Return the first result of a random generator that is not None.
 
     Raises:
-        GenerationError: `attempts` calls returned None; `product` is a noun phrase for the message.
+        GenerationError: `attempts` calls returned None; `noun` says for what, in the message.
     """
     for _ in range(attempts):
         if (generated := generate()) is not None:
             return generated
-    raise GenerationError(f"no {product} was found in {attempts:,} attempts")
+    raise GenerationError(f"no {noun} was found in {attempts:,} attempts")
 
 
 def pick(rng: np.random.Generator, values: Sequence[T]) -> T:

@@ -55,7 +55,7 @@ class PromptConfig:
     """Number of past turns with images (with descriptions if there are no images). None means what the game needs."""
     images: ImageControl = "true"
     """Control experiment: blank shows grey images, stale those of the initial state, shuffled those of another seed,
-    and swapped shows several images in reverse order."""
+    and swapped shows several images in reverse order, after that of the goal."""
     rules: bool = True
     """Explain the game. Without rules, prompts only have the possible actions and the response format."""
     feedback: bool = True

@@ -51,9 +51,10 @@ def shortest_path_to(
     successors: Callable[[NodeT], Iterable[tuple[MoveT, NodeT]]],
     predecessors: Callable[[NodeT], Iterable[NodeT]],
 ) -> Plan[NodeT, MoveT] | None:
-    """Return the path that `shortest_path` finds, by a breadth-first search from both ends, which finds fewer nodes.
+    """Return the path that `shortest_path` finds, or None, by searching from both ends, which needs fewer nodes.
 
-    `predecessors` yields the nodes from which one move leads to a node.
+    `predecessors` yields the nodes from which one move leads to a node. The search goes no deeper once it has found
+    more than `MOST_NODES` nodes from both ends together.
     """
     parents: dict[NodeT, tuple[NodeT, MoveT] | None] = {start: None}
     left = dict.fromkeys(goals, 0)  # moves to the nearest goal

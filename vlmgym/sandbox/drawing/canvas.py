@@ -188,16 +188,19 @@ class _Samples:
         self.surface = pygame.Surface((width, height), depth=8)
         self._numbered = True
         self._colours: dict[Colour, None] = {}
-        self.to_draw(background)  # gets the number 0, which fills the surface
+        self.to_draw(background)  # its number is 0, which fills the surface
+        if not self._numbered:
+            self.surface.fill(background)
 
     def to_draw(self, colour: Colour | None) -> pygame.Surface:
         """Return the surface, on which this colour can be drawn; None stands for any number of colours."""
-        if not self._numbered or colour in self._colours:
+        if not self._numbered:
             return self.surface
-        if colour is not None and len(self._colours) < 256:
-            self.surface.set_palette_at(len(self._colours), colour)
-            self._colours[colour] = None
-        else:
+        if isinstance(colour, tuple) and (colour in self._colours or len(self._colours) < 256):
+            if colour not in self._colours:
+                self.surface.set_palette_at(len(self._colours), colour)
+                self._colours[colour] = None
+        else:  # games of users may also have pygame's other kinds of colours, such as names
             import pygame
 
             numbers, self._numbered = self.surface, False
@@ -212,7 +215,7 @@ class _Samples:
             drawn = Image.frombuffer("RGBX", self.surface.get_size(), self.surface.get_buffer(), "raw", "RGBX", 0, 1)
             averaged = bytearray(drawn.reduce(SUPERSAMPLE).tobytes("raw", "RGB"))
             return np.frombuffer(averaged, np.uint8).reshape(height, width, 3)
-        colours = np.array([(*colour, 0) for colour in self._colours], np.uint8)
+        colours = np.array([(*colour[:3], 0) for colour in self._colours], np.uint8)
         samples: NDArray[np.uint8] = np.asarray(self.surface.get_view("2")).T
         words = samples.view(np.uint32).reshape(height, SUPERSAMPLE, width)  # 4 samples each
         first = samples[::SUPERSAMPLE, ::SUPERSAMPLE].astype(np.intp)

@@ -462,7 +462,7 @@ Node = int
 
 
 def solve(room: Room, columns: int) -> Plan[Node, int] | None:
-    """Return a shortest solution, or None if none exists or the search exceeds the default limit."""
+    """Return a shortest solution, or None if none exists or `shortest_path_to` finds none."""
     alive = live_cells(room.floor, room.targets, columns)
     if room.boxes & ~alive:
         return None
