@@ -67,12 +67,14 @@ class Canvas:
         x, y, width, height = x * scale, y * scale, width * scale, height * scale
         left, top = round(x) - self._left, round(y) - self._top
         right, bottom = round(x + width) - self._left, round(y + height) - self._top
+        area = pygame.Rect(left, top, right - left, bottom - top)
         surface, rounding = self._samples.to_draw(colour), round(radius * scale)
-        if rounding > 0 or right <= left or bottom <= top:
-            pygame.draw.rect(surface, colour, (left, top, right - left, bottom - top), border_radius=rounding)
-        else:  # ten times as fast as `draw.rect`
-            last = right - 1, bottom - 1
-            pygame.draw.polygon(surface, colour, [(left, top), (last[0], top), last, (left, last[1])])
+        if rounding > 0 or area.width <= 0 or area.height <= 0:
+            pygame.draw.rect(surface, colour, area, border_radius=rounding)
+        elif area := area.clip(surface.get_rect()):  # a polygon takes a tenth of the time of `draw.rect`
+            right, bottom = area.right - 1, area.bottom - 1
+            corners = [area.topleft, (right, area.top), (right, bottom), (area.left, bottom)]
+            pygame.draw.polygon(surface, colour, corners)
 
     def polygon(self, points: Sequence[Point], colour: Colour) -> None:
         """Draw a filled polygon."""
