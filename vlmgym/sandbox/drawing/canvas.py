@@ -188,24 +188,23 @@ class _Samples:
         import pygame
 
         self.surface = pygame.Surface((width, height), depth=8)
-        self._numbered = True
-        self._colours: dict[Colour, None] = {}
+        self._colours: dict[Colour, None] | None = {}
+        """Colours in the order of their numbers; None once the samples are RGB values."""
         self.to_draw(background)  # its number is 0, which fills the surface
-        if not self._numbered:
+        if self._colours is None:
             self.surface.fill(background)
 
     def to_draw(self, colour: Colour | None) -> pygame.Surface:
         """Return the surface, on which this colour can be drawn; None stands for any number of colours."""
-        if not self._numbered:
+        if self._colours is None or (isinstance(colour, tuple) and colour in self._colours):
             return self.surface
-        if isinstance(colour, tuple) and (colour in self._colours or len(self._colours) < 256):
-            if colour not in self._colours:
-                self.surface.set_palette_at(len(self._colours), colour)
-                self._colours[colour] = None
+        if isinstance(colour, tuple) and len(self._colours) < 256:
+            self.surface.set_palette_at(len(self._colours), colour)
+            self._colours[colour] = None
         else:  # games of users may also have pygame's other kinds of colours, such as names
             import pygame
 
-            numbers, self._numbered = self.surface, False
+            numbers, self._colours = self.surface, None
             self.surface = pygame.Surface(numbers.get_size(), depth=32, masks=_RGBX_BYTES)
             self.surface.blit(numbers, (0, 0))
         return self.surface
@@ -213,7 +212,7 @@ class _Samples:
     def averaged(self) -> NDArray[np.uint8]:
         """Return the mean of the samples of each pixel, rounded half up, uint8 of shape (height, width, 3)."""
         width, height = (size // SUPERSAMPLE for size in self.surface.get_size())
-        if not self._numbered:
+        if self._colours is None:
             drawn = Image.frombuffer("RGBX", self.surface.get_size(), self.surface.get_buffer(), "raw", "RGBX", 0, 1)
             averaged = bytearray(drawn.reduce(SUPERSAMPLE).tobytes("raw", "RGB"))
             return np.frombuffer(averaged, np.uint8).reshape(height, width, 3)
