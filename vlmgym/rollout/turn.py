@@ -20,7 +20,7 @@ from vlmgym.runs.record import (
     TurnRecord,
     versions,
 )
-from vlmgym.sandbox.core.episode import Episode, Snapshot, game_errors
+from vlmgym.sandbox.core.episode import GAME_FAULTS, Episode, Snapshot, game_errors
 from vlmgym.sandbox.core.game import Game, ImageArray
 from vlmgym.sandbox.core.prompt import Message, PastTurn, PromptConfig, blank, turn_messages
 from vlmgym.sandbox.core.reward import Scored, step_infos
@@ -154,7 +154,7 @@ class LiveEpisode:
         """Snapshot the episode; raise `GameError` if the game cannot write its state."""
         try:
             return EpisodeState(self.episode.snapshot(), self.past, self.observation, self)
-        except (Exception, SystemExit):
+        except GAME_FAULTS:
             with self.episode.game_errors():
                 raise
 
@@ -194,7 +194,7 @@ class LiveEpisode:
                 cost=cost,
                 **{name: getattr(reply, name) for name in REPLY_DETAILS},
             )
-        except (Exception, SystemExit):  # a context manager would cost more in every turn
+        except GAME_FAULTS:  # a context manager would cost more in every turn
             with game_errors(self.setup.game.id, self.episode.seed, number):
                 raise
         self.turns.append(turn)
@@ -253,7 +253,7 @@ class LiveEpisode:
                 return Observation([], messages)
             images = [*map(setup.transform, self._render(self.past if before is None else None))]
             return Observation(setup.prompts.shown_images(before or (), images, messages), messages)
-        except (Exception, SystemExit):
+        except GAME_FAULTS:
             with episode.game_errors():
                 raise
 
@@ -332,7 +332,7 @@ def play_turns(
             while not live.done and len(live.turns) < limit:
                 text = policy.respond(setup.game, episode.state, policy_rng(episode.seed, episode.turn))
                 live.respond(Reply(text))
-        except (Exception, SystemExit):
+        except GAME_FAULTS:
             with episode.game_errors(PolicyError):
                 raise
 

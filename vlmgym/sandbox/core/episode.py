@@ -37,12 +37,16 @@ class Snapshot(BaseModel):
     """Why the last turn was invalid, or empty."""
 
 
+GAME_FAULTS = (Exception, SystemExit)
+"""Exceptions of a game's code that end its episode; a `sys.exit()` in a game must not end the run."""
+
+
 @contextmanager
 def game_errors(game_id: str, seed: int, turn: int | None, *passed: type[Exception]) -> Iterator[None]:
     """Convert exceptions of a game's code, except `passed` ones, to a `GameError`; `turn` is None outside of a turn."""
     try:
         yield
-    except (Exception, SystemExit) as error:  # sys.exit() in a game must not end the run
+    except GAME_FAULTS as error:
         if isinstance(error, (EpisodeError, EpisodeEnded, *passed)):
             raise
         location = f"{game_id}, seed {seed}" if turn is None else f"{game_id}, seed {seed}, turn {turn}"
@@ -104,7 +108,7 @@ class Episode(Generic[StateT, ActionT]):
     def _take_turn(self, score: Callable[..., Scored[StateT, ActionT]], turn: object) -> Scored[StateT, ActionT]:
         try:
             scored = score(self.game, self.state, turn, self.rng, self.reward)
-        except (Exception, SystemExit):
+        except GAME_FAULTS:
             with self.game_errors():  # entering it costs too much in every turn
                 raise
         self.state = scored.next_state
