@@ -86,9 +86,13 @@ class SftError(VlmgymError):
 def check_games(config: TrainConfig, curriculum: Curriculum) -> None:
     """Raise `UsageError` unless every game has states to train on and, if demonstrations need it, the expert."""
     for game in curriculum.games:
-        errors = (_state_error(config, game, index) for index in range(CHECKED_STATES))
-        if (first := next(errors)) is not None and None not in errors:
-            raise UsageError(first)
+        errors = list[str]()
+        for index in range(CHECKED_STATES):
+            if (error := _state_error(config, game, index)) is None:
+                break
+            errors.append(error)
+        else:
+            raise UsageError(errors[0])
 
 
 def _state_error(config: TrainConfig, game: Game[Any, Any], index: int) -> str | None:
@@ -127,10 +131,10 @@ class Demonstrations:
                 samples.append(self.sample(index))
             except START_ERRORS as error:
                 errors.append(str(error))
-        samples, errors = self.processes.gather(samples), self.processes.gather(errors)
-        if not samples:
-            raise TrainingError(f"no demonstration of step {step + 1} could be made, the first: {errors[0]}")
-        return samples
+        if samples := self.processes.gather(samples):
+            return samples
+        errors = self.processes.gather(errors)
+        raise TrainingError(f"no demonstration of step {step + 1} could be made, the first: {errors[0]}")
 
     def sample(self, index: int) -> TrainSample:
         """Create a demonstration after zero or more random turns, which give some prompts a history and feedback."""
