@@ -177,11 +177,11 @@ def test_episodes_of_a_group_share_state_and_randomness() -> None:
     for episode in episodes:
         while not episode.done:
             episode.respond(Reply("<answer>up</answer>"))
-    one, two = (episode.record(PolicyRecord(name="training"), 3) for episode in episodes[:2])
-    assert one.turns == two.turns
-    assert [(record.seed, record.index) for record in (one, two)] == [(0, 0), (1, 1)]
-    assert EpisodeRecord.model_validate_json(one.model_dump_json()) == one
-    assert 1 <= len(one.turns) <= 3
+    first, second = (episode.record(PolicyRecord(name="training"), 3) for episode in episodes[:2])
+    assert first.turns == second.turns
+    assert [(record.seed, record.index) for record in (first, second)] == [(0, 0), (1, 1)]
+    assert EpisodeRecord.model_validate_json(first.model_dump_json()) == first
+    assert 1 <= len(first.turns) <= 3
 
 
 # Advantages -----------------------------------------------------------------------------------------------------------

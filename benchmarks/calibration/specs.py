@@ -175,19 +175,19 @@ def _why(criterion: Criterion) -> str:
 
 def _spec_of_class(name: str) -> Spec:
     """Derive the spec of a game without its own: cells of a board or `labelled_parts` are read."""
-    found = game_class(name)
-    chosen = CRITERIA.get(found.name, Criterion("oracle", "turns", rises=True))
+    cls = game_class(name)
+    chosen = CRITERIA.get(cls.name, Criterion("oracle", "turns", rises=True))
     players: list[CalibrationPlayer] = ["random", "random-legal", "oracle"]
     if (fact := FACTS.get(name)) is not None:
         players.append("questions")
     listed = make_game(name).legal_actions(Episode(make_game(name), 0).state) is not None
-    turns = 1 if issubclass(found, Task) else TURNS
+    turns = 1 if issubclass(cls, Task) else TURNS
     words = f"{chosen.measure}, {chosen.player}"
-    board = issubclass(found, BoardGame)
+    board = issubclass(cls, BoardGame)
     return Spec(
-        name=found.name,
-        title=title_of(found),
-        game=found.name,
+        name=cls.name,
+        title=title_of(cls),
+        game=cls.name,
         criterion=replace(chosen, label=chosen.label or words, why=chosen.why or _why(chosen)),
         reading=ReadingSpec(
             "cell" if board else "part",
